@@ -1,0 +1,41 @@
+"""One-stage ISTA-NAS on CIFAR-10: search and train the 20-cell, 36-channel net in one run.
+
+    python -m istanas_jax run --config configs/cifar10_one_stage.py --workdir runs/one_stage
+
+The paper: 2.36 ± 0.06 % test error, 3.37 M parameters, 2.3 GPU-days in all on a GTX 1080Ti.
+Variant `:tiny` is a smoke run.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    config = ConfigDict({"schedule": "one_stage", "seed": 0})
+    config.data = paper.cifar10()
+    config.architecture = paper.architecture()
+    config.recovery = paper.recovery()
+    config.checkpoint = paper.checkpoint()
+
+    config.search = paper.network()
+    config.search.update(
+        {
+            "drop_path": 0.0,  # release: only once the architecture is fixed
+            "epochs": 200,  # ours: nodes that have not frozen by then are frozen (release: ~120)
+            "batch": 96,  # supplement
+        }
+    )
+    config.search.weights = paper.sgd(0.025, decay="constant")  # supplement
+    config.search.b = paper.adam(3e-4)  # release
+    config.search.budget = paper.budget()
+    config.search.budget.max_parameters = 3_700_000  # release
+
+    config.train = paper.network()
+    config.train.update({"epochs": 600, "batch": 96})  # supplement
+    config.train.weights = paper.sgd(0.025, final_learning_rate=0.001)  # release
+    return paper.variant(config, variant, tiny=_tiny)
+
+
+def _tiny(config: ConfigDict) -> None:
+    paper.tiny_network(config.search)
+    paper.tiny_network(config.train)

@@ -1,0 +1,57 @@
+"""The embedded data: scikit-learn's 1,797 handwritten digits, 8 x 8 pixels, no download.
+
+    python -m istanas_jax run --config configs/digits.py --workdir runs/digits
+
+Two-stage at a size for a 2-core CPU. Variants: `:one_stage` searches and trains in one run,
+`:tiny` and `:one_stage_tiny` are smoke runs. Sizes and rates are ours.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    one_stage = variant.startswith("one_stage")
+    config = ConfigDict({"schedule": "one_stage" if one_stage else "two_stage", "seed": 0})
+    config.data = ConfigDict(
+        {
+            "name": "digits",
+            "dir": "",
+            "classes": 10,
+            "image_size": 8,
+            "image_channels": 1,
+            "mean": (),  # empty: computed from the training images
+            "std": (),
+            "pad": 1,
+            "flip": False,  # a mirrored digit is another sign
+            "holdout": 0.1,
+        }
+    )
+    config.architecture = paper.architecture()
+    config.recovery = paper.recovery()
+    config.checkpoint = paper.checkpoint()
+
+    small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0}
+    config.search = paper.network()
+    config.search.update(small | {"epochs": 20, "batch": 64})
+    config.search.b = paper.adam(6e-4)
+    config.search.budget = paper.budget()
+    target = paper.network()
+    target.update(small | {"epochs": 30, "batch": 64})
+    target.weights = paper.sgd(0.025)
+    if one_stage:
+        config.search.weights = paper.sgd(0.025, decay="constant")
+        config.train = target
+    else:
+        config.search.update({"runs": 1, "weights_fraction": 0.5})
+        config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
+        target.update({"runs": 1, "one_stage_norms": False})
+        config.retrain = target
+    return paper.variant(
+        config, variant, tiny=_tiny, one_stage=lambda _: None, one_stage_tiny=_tiny
+    )
+
+
+def _tiny(config: ConfigDict) -> None:
+    for phase in {"search", "retrain", "train"} & set(config):
+        paper.tiny_network(config[phase])

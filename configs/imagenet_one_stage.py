@@ -1,0 +1,45 @@
+"""One-stage ISTA-NAS on ImageNet: search and train the 14-cell, 48-channel net in one run.
+
+    python -m istanas_jax run --config configs/imagenet_one_stage.py --workdir runs/imagenet
+
+The paper: 24.0 / 7.1 % top-1 / top-5 error, 5.65 M parameters, 638 M FLOPs, 4.2 days on eight
+GTX 1080Ti. Variant `:tiny` is a smoke run.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    config = ConfigDict({"schedule": "one_stage", "seed": 0})
+    config.data = paper.imagenet()
+    config.architecture = paper.architecture()
+    config.recovery = paper.recovery()
+    config.checkpoint = paper.checkpoint()
+
+    network = {
+        "stem": "imagenet",  # supplement: three stride-2 convolutions, 224 to 28 pixels
+        "cells": 14,  # supplement: 12 normal and 2 reduction cells
+        "channels": 48,  # supplement
+        "batch": 1024,  # supplement
+        "label_smoothing": 0.1,  # release
+        "drop_path": 0.0,  # release
+        "cutout": 0,
+    }
+    config.search = paper.network()
+    # Epochs are ours: nodes that have not frozen by then are frozen.
+    config.search.update(network | {"epochs": 50})
+    config.search.weights = paper.sgd(0.5, decay="constant", warmup_epochs=5, weight_decay=3e-5)
+    config.search.b = paper.adam(6e-3)  # supplement
+    config.search.budget = paper.budget()
+
+    config.train = paper.network()
+    config.train.update(network | {"epochs": 250})  # supplement
+    config.train.weights = paper.sgd(0.5, decay="linear", weight_decay=3e-5)  # supplement
+    return paper.variant(config, variant, tiny=_tiny)
+
+
+def _tiny(config: ConfigDict) -> None:
+    config.data.image_size = 64
+    paper.tiny_network(config.search)
+    paper.tiny_network(config.train)

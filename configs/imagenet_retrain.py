@@ -1,0 +1,41 @@
+"""Train a given cell on ImageNet, as the paper evaluates architectures there.
+
+    python -m istanas_jax retrain --config configs/imagenet_retrain.py \
+        --genotype ISTA_ImageNet --workdir runs/imagenet_retrain
+
+The paper: 24.0 / 7.1 % top-1 / top-5 error for ISTA_ImageNet, 25.1 / 7.7 % for ISTA_onestage.
+Variant `:tiny` is a smoke run.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    config = ConfigDict({"schedule": "retrain", "seed": 0, "genotype": "ISTA_ImageNet"})
+    config.data = paper.imagenet()
+    config.checkpoint = paper.checkpoint()
+
+    config.retrain = paper.network()
+    config.retrain.update(
+        {
+            "stem": "imagenet",
+            "cells": 14,  # supplement
+            "channels": 48,  # supplement
+            "epochs": 250,  # supplement
+            "batch": 1024,  # supplement
+            "label_smoothing": 0.1,  # release
+            "drop_path": 0.0,  # release
+            "cutout": 0,
+            "runs": 1,
+            "one_stage_norms": False,
+        }
+    )
+    # Supplement; the five warm-up epochs are the release's.
+    config.retrain.weights = paper.sgd(0.5, decay="linear", warmup_epochs=5, weight_decay=3e-5)
+    return paper.variant(config, variant, tiny=_tiny)
+
+
+def _tiny(config: ConfigDict) -> None:
+    config.data.image_size = 64
+    paper.tiny_network(config.retrain)

@@ -1,0 +1,136 @@
+"""The numbers the configs share, each with its source.
+
+Sources: "paper" is Yang et al., ISTA-NAS, NeurIPS 2020, main text; "supplement" its appendix A;
+"release" the authors' PyTorch code, where the paper is silent or says otherwise; "ours" is a
+choice of this project. A config starts from these blocks and overrides what it needs.
+"""
+
+from ml_collections import ConfigDict
+
+
+def architecture() -> ConfigDict:
+    """The sparse-coding encoding of a cell."""
+    return ConfigDict(
+        {
+            "nodes": 4,  # supplement: 6 nodes of which 2 are inputs
+            "s": 2,  # paper 4.1: each intermediate node keeps two connections
+            "m": 7,  # release: rows of A, the same for every node and cell type
+            "lam": 1e-5,  # supplement: lambda of the LASSO
+            "sigma": 1e-3,  # release: b starts as sigma N(0, 1)
+            "implicit": False,  # release: no gradient through z(b); True follows Eq. (network)
+        }
+    )
+
+
+def recovery() -> ConfigDict:
+    """When z is recovered from b, and when a node is done."""
+    return ConfigDict(
+        {
+            "every": "epoch",  # release; "step" is Algorithm 1 to the letter, a number counts steps
+            "epsilon": 1e-3,  # release: a node freezes when ||z_new - z_old|| falls to this
+            "max_uncertified": 3,  # ours: stop after so many recoveries in a row without a solution
+        }
+    )
+
+
+def cifar10() -> ConfigDict:
+    return ConfigDict(
+        {
+            "name": "cifar10",  # a TFDS name, "digits", a folder of class folders, or an .npz
+            "dir": "",  # where the TFDS data lies; empty: TFDS's own default
+            "classes": 10,
+            "image_size": 32,
+            "image_channels": 3,
+            "mean": (0.49139968, 0.48215827, 0.44653124),  # release
+            "std": (0.24703233, 0.24348505, 0.26158768),  # release
+            "pad": 4,  # supplement: pad with 0, then crop at random
+            "flip": True,  # supplement
+            "holdout": 0.0,  # fraction of the training images kept aside for monitoring
+        }
+    )
+
+
+def imagenet() -> ConfigDict:
+    return ConfigDict(
+        {
+            "name": "imagenet2012",
+            "dir": "",
+            "classes": 1000,
+            "image_size": 224,  # supplement
+            "image_channels": 3,
+            "mean": (0.485, 0.456, 0.406),  # the customary figures, as the release
+            "std": (0.229, 0.224, 0.225),
+            "resize": 256,  # release: validation takes the centre 224 of 256
+            "flip": True,  # supplement
+            "color_jitter": (0.4, 0.4, 0.4, 0.2),  # release: brightness, contrast, saturation, hue
+            "holdout": 0.0,
+        }
+    )
+
+
+def network() -> ConfigDict:
+    """A network and how it is regularised; the target net of CIFAR-10 unless overridden."""
+    return ConfigDict(
+        {
+            "stem": "cifar",  # or "imagenet": three stride-2 convolutions
+            "cells": 20,  # supplement: 18 normal and 2 reduction cells
+            "channels": 36,  # supplement
+            "auxiliary_weight": 0.4,  # release; 0 builds no auxiliary head
+            "drop_path": 0.2,  # release: reached linearly over the epochs
+            "cutout": 16,  # release
+            "label_smoothing": 0.0,
+            "dtype": "float32",  # of activations; parameters and statistics are always float32
+        }
+    )
+
+
+def sgd(learning_rate: float, **overrides) -> ConfigDict:
+    """SGD for W."""
+    return ConfigDict(
+        {
+            "learning_rate": learning_rate,
+            "final_learning_rate": 0.0,  # supplement: annealed down to zero
+            "decay": "cosine",  # or "linear", "constant"
+            "warmup_epochs": 0,
+            "momentum": 0.9,  # supplement
+            "weight_decay": 3e-4,  # supplement; added to the gradient
+            "clip": 5.0,  # release: largest norm of the gradient
+        }
+        | overrides
+    )
+
+
+def adam(learning_rate: float) -> ConfigDict:
+    """Adam for b."""
+    return ConfigDict(
+        {
+            "learning_rate": learning_rate,
+            "b1": 0.5,  # supplement
+            "b2": 0.999,  # supplement
+            "weight_decay": 1e-3,  # supplement; added to the gradient, as the release does
+        }
+    )
+
+
+def budget() -> ConfigDict:
+    """Size the found target net must stay below; 0 sets no limit."""
+    return ConfigDict({"max_parameters": 0, "max_multiply_adds": 0})
+
+
+def checkpoint() -> ConfigDict:
+    """All ours."""
+    return ConfigDict({"every_minutes": 10.0, "keep": 2})
+
+
+def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:
+    """Apply the named variant, a function that changes the config; "" leaves it as it is."""
+    if name:
+        if name not in variants:
+            raise ValueError(f"no variant {name!r}, there are: {', '.join(sorted(variants))}")
+        variants[name](config)
+    return config
+
+
+def tiny_network(net: ConfigDict) -> None:
+    """The smallest network that has every part: for smoke runs."""
+    net.update({"cells": 3, "channels": 4, "epochs": 2, "batch": 16})

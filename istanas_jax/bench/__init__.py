@@ -1,0 +1,1 @@
+"""Benchmarks: measurements that are commands, see `python -m istanas_jax bench --help`."""

@@ -1,0 +1,69 @@
+"""Read a config file and the overrides given on the command line.
+
+`configs/cifar10_two_stage.py:tiny` names a file and a variant of it; `--config.search.epochs=3`
+changes one of its keys. ml_collections does the work; here its errors become one sentence each.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used, said in one sentence."""
+
+
+def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
+    """The config of `spec` ("FILE" or "FILE:VARIANT") with `overrides` applied, locked.
+
+    Args:
+      spec: the file must define get_config(variant); it may import files beside it.
+      overrides: arguments of the form `--config.KEY=VALUE`.
+    """
+    path = spec.split(":", 1)[0]
+    if not os.path.isfile(path):
+        raise ConfigError(f"config file {path} does not exist")
+    config = _parse(spec, ())
+    known = keys(config)
+    for override in overrides:
+        key = override.removeprefix("--config.").split("=", 1)[0]
+        if key not in known:
+            raise ConfigError(f"unknown config key {key}{_nearest(key, known)}")
+    return _parse(spec, overrides)
+
+
+def keys(config: ConfigDict) -> list[str]:
+    """All keys, those of nested parts as `part.key`."""
+    flat = []
+    for name, value in config.items():
+        flat += (
+            [f"{name}.{key}" for key in keys(value)] if isinstance(value, ConfigDict) else [name]
+        )
+    return flat
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    if not close:  # perhaps the right name in the wrong part
+        last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+        close = [last[m] for m in difflib.get_close_matches(key.rsplit(".", 1)[-1], last, 1, 0.5)]
+    return f", did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+
+
+def _parse(spec: str, overrides: Sequence[str]) -> ConfigDict:
+    argv = ["istanas", f"--config={spec}", *overrides]
+    values = flags.FlagValues()
+    sys.path.insert(0, os.path.dirname(os.path.abspath(spec.split(":", 1)[0])))
+    try:
+        config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+        values(argv)
+        return values.config
+    except (flags.Error, ValueError, TypeError, OSError) as error:
+        last_line = str(error).strip().splitlines()[-1]
+        raise ConfigError(f"config {spec}: {last_line}") from error
+    finally:
+        sys.path.pop(0)

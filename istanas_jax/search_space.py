@@ -1,0 +1,125 @@
+"""The search space of ISTA-NAS: nodes, predecessors, operations, and how they are numbered.
+
+A cell has two input nodes, 0 and 1 (the outputs of the two cells before it), and intermediate
+nodes. Here `node` counts the intermediate nodes from 0, as the arrays do, and `predecessor` counts
+the inputs as well: intermediate node j is predecessor j + 2 of the nodes after it.
+
+| paper | code         | shape      | meaning                                                      |
+|-------|--------------|------------|--------------------------------------------------------------|
+| K     | NUM_OPS = 7  |            | candidate operations, no zero operation                      |
+| n_j   | n            |            | candidates of a node: (node + 2) * K = 14, 21, 28, 35        |
+| b_j   | b            | (m,)       | trainable architecture variables, m = 7                      |
+| A_j   | A            | (m, n)     | sampled once, U[0, 1), fixed for the run                     |
+| E_j   | E            | (n, n)     | A^T A - I                                                    |
+| z_j   | z            | (n,)       | solution of the LASSO                                        |
+| S_j   | support      | (s,)       | the s = 2 largest abs(z), strongest first, as flat indices   |
+| w_S   | coefficients | (s,)       | b^T A_S - z_S^T E_SS                                         |
+
+This module holds the only map between a flat index and its (predecessor, operation). Functions
+marked "arithmetic only" take whole numbers or arrays of them alike.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+OPERATIONS = (
+    "max_pool_3x3",
+    "avg_pool_3x3",
+    "skip_connect",
+    "sep_conv_3x3",
+    "sep_conv_5x5",
+    "dil_conv_3x3",
+    "dil_conv_5x5",
+)
+# Never searched: some published cells use them.
+EXTRA_OPERATIONS = ("sep_conv_7x7", "conv_7x1_1x7")
+ALL_OPERATIONS = OPERATIONS + EXTRA_OPERATIONS
+
+NUM_OPS = len(OPERATIONS)
+NUM_INPUTS = 2
+
+
+class Connection(NamedTuple):
+    """One operation on one predecessor, in the order in which DARTS writes the pair."""
+
+    operation: str
+    predecessor: int
+
+    @property
+    def flat(self) -> int:
+        """Index among the candidates of a node; a ValueError if the operation is no candidate."""
+        if self.operation not in OPERATIONS:
+            raise ValueError(
+                f"operation {self.operation!r} is not among the {NUM_OPS} candidates: "
+                + ", ".join(OPERATIONS)
+            )
+        return flat_index(self.predecessor, OPERATIONS.index(self.operation))
+
+
+def flat_index(predecessor, op):
+    """Flat index of operation number `op` on a predecessor. Arithmetic only."""
+    return predecessor * NUM_OPS + op
+
+
+def split_index(flat):
+    """(predecessor, operation number) of a flat index. Arithmetic only."""
+    return flat // NUM_OPS, flat % NUM_OPS
+
+
+def connection(flat: int) -> Connection:
+    """The connection that a flat index stands for."""
+    flat = operator.index(flat)
+    if flat < 0:
+        raise ValueError(f"flat index {flat} is negative")
+    predecessor, op = split_index(flat)
+    return Connection(OPERATIONS[op], predecessor)
+
+
+def num_predecessors(node):
+    """Nodes that may feed intermediate node `node`. Arithmetic only."""
+    return node + NUM_INPUTS
+
+
+def num_candidates(node):
+    """n_j: candidate connections of intermediate node `node`. Arithmetic only."""
+    return num_predecessors(node) * NUM_OPS
+
+
+def max_candidates(num_nodes: int) -> int:
+    """n_j of the last of `num_nodes` nodes: the length that holds every node's candidates."""
+    return num_candidates(_at_least_one(num_nodes, "nodes") - 1)
+
+
+def edge_index(node, predecessor):
+    """Number of the edge predecessor -> node inside a cell. Arithmetic only.
+
+    Edges run node by node, predecessors in order: 0, 1 | 2, 3, 4 | 5, 6, 7, 8 | ...
+    """
+    return node * (node + 2 * NUM_INPUTS - 1) // 2 + predecessor
+
+
+def num_edges(num_nodes: int) -> int:
+    """Edges of a cell with `num_nodes` intermediate nodes: 14 for 4 nodes."""
+    return edge_index(_at_least_one(num_nodes, "nodes"), 0)
+
+
+def reduction_cells(num_cells: int) -> frozenset[int]:
+    """Positions of the reduction cells: a third and two thirds into the network.
+
+    One cell is itself a reduction, and so are both of two cells; from 3 on there are exactly two.
+    """
+    num_cells = _at_least_one(num_cells, "cells")
+    return frozenset({num_cells // 3, 2 * num_cells // 3})
+
+
+def auxiliary_cell(num_cells: int) -> int:
+    """Position of the cell that the auxiliary head follows: the last reduction cell."""
+    return 2 * _at_least_one(num_cells, "cells") // 3
+
+
+def _at_least_one(count: int, what: str) -> int:
+    if count < 1:
+        raise ValueError(f"the number of {what} is {count}, expected at least 1")
+    return count

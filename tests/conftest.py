@@ -1,0 +1,19 @@
+"""Strictness for every test; pyproject.toml turns warnings into errors."""
+
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 2)
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of reference data beside the checkout; tests that need it skip without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"reference data is not there: {folder.name}/ beside the checkout")
+    return folder

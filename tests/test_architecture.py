@@ -1,0 +1,166 @@
+"""The architecture's state against the paper's equations and the released code's numbers."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from istanas_jax import search_space
+from istanas_jax.architecture import (
+    ArchState,
+    coefficients,
+    freeze,
+    init_architecture,
+    keep_support,
+    move,
+    recover,
+)
+
+LAM = 1e-5
+jit_recover = jax.jit(partial(recover, lam=LAM))
+
+
+@pytest.fixture(scope="module")
+def arch() -> ArchState:
+    key = jax.random.key(0)
+    init = partial(init_architecture, num_nodes=4, m=7, s=2, sigma=1e-2, lam=LAM)
+    recovery = jax.jit(init)(key)
+    assert recovery.certified
+    return recovery.arch
+
+
+def per_node(arch: ArchState):
+    for c in range(2):
+        for j in range(4):
+            S = np.asarray(arch.support[c, j])
+            A = np.asarray(arch.A[c, j], np.float64)
+            yield (c, j), A, S, np.asarray(arch.b[c, j], np.float64), np.asarray(arch.z[c, j])
+
+
+def test_first_recovery(arch):
+    assert arch.support.shape == (2, 4, 2)
+    for (_, node), _, S, _, z in per_node(arch):
+        assert S.max() < search_space.num_candidates(node)
+        assert set(np.argsort(-np.abs(z))[:2]) == set(S)
+        assert np.abs(z[S[0]]) >= np.abs(z[S[1]])
+
+
+def test_coefficients_are_z_plus_the_back_projected_residual(arch):
+    """w_S = z_S + A_Sᵀ(b - A_S z_S), the released code's form of Eq. (network_s)."""
+    w = coefficients(arch)
+    for place, A, S, b, z in per_node(arch):
+        expected = z[S] + A[:, S].T @ (b - A[:, S] @ z[S])
+        np.testing.assert_allclose(w[place], expected, atol=1e-7)  # float32, terms below 0.1
+
+
+def test_coefficients_equal_z_when_b_is_its_code(arch):
+    z = keep_support(arch.z, arch.support)
+    b = jnp.einsum("cjmn,cjn->cjm", arch.A, z, precision="highest")
+    w = coefficients(arch.replace(b=b))
+    z_S = jnp.take_along_axis(arch.z, arch.support, -1)
+    np.testing.assert_allclose(w, z_S, atol=1e-7)  # float32, terms below 0.1
+
+
+def test_gradient_reaches_b_through_b_A_alone(arch):
+    weights = np.random.default_rng(0).standard_normal(arch.support.shape).astype(np.float32)
+
+    def loss(b):
+        return jnp.sum(weights * coefficients(arch.replace(b=b)))
+
+    gradient = jax.grad(loss)(arch.b)
+    for (c, j), A, S, _, _ in per_node(arch):
+        np.testing.assert_allclose(gradient[c, j], A[:, S] @ weights[c, j], rtol=1e-5)
+
+
+def test_gradient_through_z_against_finite_differences(arch):
+    """With z(b), w_S moves with z_S as well: compare with recoveries around b."""
+    weights = np.random.default_rng(1).standard_normal(arch.support.shape).astype(np.float32)
+    direction = np.random.default_rng(2).standard_normal(arch.b.shape).astype(np.float32)
+
+    @jax.jit
+    def loss(b):
+        return jnp.sum(weights * coefficients(arch.replace(b=b), implicit_lam=LAM))
+
+    slope = jnp.sum(jax.grad(loss)(arch.b) * direction)
+    h = 1e-5
+    difference = (loss(arch.b + h * direction) - loss(arch.b - h * direction)) / (2 * h)
+    # The difference of two float32 losses of about 0.1 has 1e-8 / 2e-5 of noise.
+    np.testing.assert_allclose(slope, difference, rtol=5e-3, atol=2e-3)
+    constant_z = jax.grad(lambda b: jnp.sum(weights * coefficients(arch.replace(b=b))))(arch.b)
+    assert abs(jnp.sum(constant_z * direction) - slope) > 0.01 * abs(slope)
+
+
+def test_distance_is_that_of_the_kept_entries(arch):
+    moved = arch.replace(b=arch.b * 1.5)
+    recovery = jit_recover(moved)
+    for place, *_ in per_node(arch):
+        difference = np.zeros(35)
+        np.add.at(difference, np.asarray(recovery.arch.support[place]), 1.0)
+        new = np.where(difference > 0, recovery.arch.z[place], 0)
+        old = np.zeros(35)
+        S = np.asarray(arch.support[place])
+        old[S] = np.asarray(arch.z[place])[S]
+        expected = np.linalg.norm(new - old)
+        np.testing.assert_allclose(recovery.distance[place], expected, rtol=1e-5)
+
+
+def test_freezing_rule(arch):
+    distance = jnp.full((2, 4), 1.0).at[0, 1].set(1e-3).at[1, 2].set(1.1e-3)
+    frozen = freeze(arch, distance, 1e-3).frozen
+    assert np.argwhere(frozen).tolist() == [[0, 1]]
+    still = freeze(freeze(arch, distance, 1e-3), jnp.full((2, 4), 1.0), 1e-3).frozen
+    assert np.argwhere(still).tolist() == [[0, 1]]
+
+
+def test_frozen_nodes_stand_still_to_the_bit(arch):
+    frozen = arch.replace(frozen=arch.frozen.at[1, 2].set(True))
+    recovery = jit_recover(move(frozen, arch.b + 0.05))
+    after = recovery.arch
+    for name in ("b", "z", "support"):
+        assert np.array_equal(getattr(after, name)[1, 2], getattr(arch, name)[1, 2])
+        assert not np.array_equal(getattr(after, name)[1, 1], getattr(arch, name)[1, 1])
+    assert recovery.distance[1, 2] == 0
+    assert recovery.distance[1, 1] > 0
+
+
+def test_nan_in_b_is_not_certified(arch):
+    broken = jit_recover(arch.replace(b=arch.b * jnp.nan))
+    assert not broken.certified
+
+
+def test_too_many_connections_are_refused():
+    with pytest.raises(ValueError, match="s = 36"):
+        init_architecture(jax.random.key(0), num_nodes=4, m=7, s=36, sigma=1e-3, lam=LAM)
+
+
+def test_agrees_with_the_release(shared):
+    """Coefficients from A, z, b and support, as the released code gives them."""
+    arrays = np.load(shared / "parity" / "supernet_two_stage.npz")
+    n = search_space.max_candidates(4)
+    types = ("normal", "reduce")
+
+    def stack(name):
+        rows = [[arrays[f"{kind}/{name}{j}"] for j in range(4)] for kind in types]
+        pad = [
+            [np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, n - a.shape[-1])]) for a in r] for r in rows
+        ]
+        return np.array(pad, np.float32)
+
+    support = np.array([[arrays[f"{kind}/support{j}"] for j in range(4)] for kind in types])
+    arch = ArchState(
+        b=np.stack([arrays[f"{kind}/b"] for kind in types]),
+        A=stack("A"),
+        z=stack("z"),
+        support=support.astype(np.int32),
+        frozen=np.zeros((2, 4), bool),
+    )
+    w = np.asarray(coefficients(arch))
+    for c, kind in enumerate(types):
+        table = np.zeros((14, 7))
+        for node in range(4):
+            for slot in range(2):
+                predecessor, op = search_space.split_index(support[c, node, slot])
+                table[search_space.edge_index(node, predecessor), op] = w[c, node, slot]
+        np.testing.assert_allclose(table, arrays[f"coefficients/{kind}"], atol=1e-6)

@@ -1,0 +1,49 @@
+"""The command line as a person meets it: help, JSON, errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from istanas_jax.cli import main
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["bench", "--help"], ["bench", "recovery", "--help"]])
+def test_help_teaches(argv, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 0
+    assert "LASSO" in capsys.readouterr().out
+
+
+def test_module_and_console_script_are_the_same():
+    module = subprocess.run(
+        [sys.executable, "-m", "istanas_jax", "--help"], capture_output=True, text=True, check=True
+    )
+    script = subprocess.run(["istanas", "--help"], capture_output=True, text=True, check=True)
+    assert module.stdout == script.stdout
+    assert "examples:" in module.stdout
+
+
+def test_bench_recovery_prints_one_json_line(capsys):
+    assert main(["bench", "recovery", "--problems", "8", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures["scales"]) == {"0.001", "0.01", "0.1", "1"}
+    for row in figures["scales"].values():
+        assert row["support_agrees"] == row["compared"]
+        assert row["converged"] == 8
+    for row in figures["whole_architecture"].values():
+        assert row["all_certified"]
+
+
+def test_bench_recovery_prints_a_table(capsys):
+    assert main(["bench", "recovery", "--problems", "4"]) == 0
+    assert "top-2 agrees" in capsys.readouterr().out
+
+
+def test_bad_arguments_exit_with_2(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "recovery", "--problems", "0"])
+    assert stop.value.code == 2
+    assert "0 is not a positive number" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""Modules import downwards only, and each outside library in the places meant for it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "istanas_jax"
+# A module may import modules of lower levels, and of its own level.
+LEVELS = (
+    {"search_space", "genotype", "genotype_check", "published"},
+    {"sparse_coding", "active_set", "architecture"},
+    {"kernels"},
+    {"bench.recovery"},
+    {"config_files", "cli", "__main__"},
+)
+NO_JAX = LEVELS[0]
+ONLY_IN = {"jaxopt": {"sparse_coding"}, "torch": set(), "tensorflow": set()}
+
+
+def level(module: str) -> int:
+    for number, modules in enumerate(LEVELS):
+        if module in modules:
+            return number
+    raise AssertionError(f"{module} has no level: add it to LEVELS where it belongs")
+
+
+def modules() -> dict[str, Path]:
+    files = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if path.name != "__init__.py":
+            files[name] = path
+    return files
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of everything the file imports, inside functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_imports(module):
+    known = modules()
+    for name in imported(known[module]):
+        root = name.split(".")[0]
+        if root == "istanas_jax":
+            target = name.removeprefix("istanas_jax.")
+            while target and target not in known:
+                target = target.rpartition(".")[0]
+            if target:
+                assert level(target) <= level(module), f"{module} imports {target} above it"
+        if module in NO_JAX:
+            assert root not in ("jax", "flax", "numpy", "optax"), f"{module} imports {root}"
+        assert module in ONLY_IN.get(root, {module}), f"{module} imports {root}"
