@@ -15,6 +15,7 @@ only the connections in z's support run.
 """
 EXAMPLES = """\
 examples:
+  python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
 
 `python -m istanas_jax COMMAND --help` explains a command. `istanas COMMAND` is the same.
@@ -40,12 +41,55 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_describe(commands)
     _add_bench(commands)
     return parser
 
 
+def _add_describe(commands) -> None:
+    describe = commands.add_parser(
+        "describe",
+        help="the size of a genotype's network, and what an image costs",
+        description="Counts parameters, multiply-adds and FLOPs of the network that a genotype "
+        "makes, and the memory of a forward pass. Sizes not given are those of the paper: 36 "
+        "channels, 20 cells, 10 classes, 32 pixels (cifar), or 48, 14, 1000, 224 (imagenet).",
+    )
+    describe.add_argument(
+        "genotype", help="a published name, a file, or the genotype as JSON or DARTS text"
+    )
+    describe.add_argument("--net", choices=("cifar", "imagenet"), default="cifar")
+    for size, meaning in (
+        ("channels", "channels of the first cells"),
+        ("cells", "number of cells"),
+        ("classes", "number of classes"),
+        ("image-size", "width and height in pixels"),
+    ):
+        describe.add_argument(f"--{size}", type=_positive, metavar="N", help=meaning)
+    describe.add_argument(
+        "--one-stage", action="store_true", help="with the additional batch norms of one-stage nets"
+    )
+    describe.add_argument("--json", action="store_true", help="print one JSON line")
+    describe.set_defaults(run=_describe)
+
+
+def _describe(args) -> int:
+    from istanas_jax import describe, genotype
+
+    figures = describe.describe(
+        genotype.load(args.genotype),
+        net=args.net,
+        channels=args.channels,
+        cells=args.cells,
+        classes=args.classes,
+        image_size=args.image_size,
+        one_stage=args.one_stage,
+    )
+    print(json.dumps(figures) if args.json else describe.table(figures))
+    return 0
+
+
 def _add_bench(commands) -> None:
-    bench = commands.add_parser("bench", help="measure: exactness and time of the LASSO")
+    bench = commands.add_parser("bench", help="measure: the LASSO's exactness, a step's cost")
     kinds = bench.add_subparsers(required=True, metavar="WHAT")
     recovery = kinds.add_parser(
         "recovery",
@@ -58,12 +102,50 @@ def _add_bench(commands) -> None:
     recovery.add_argument("--json", action="store_true", help="print one JSON line")
     recovery.set_defaults(run=_bench_recovery)
 
+    step = kinds.add_parser(
+        "step",
+        help="time, compilation and memory of one search step",
+        description="Times one two-stage search step: an update of b on one batch, then of W on "
+        "another, through the connections that the LASSO chose (dynamic, static) or through all "
+        "candidates (dense, what DARTS pays).",
+    )
+    step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
+    step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
+    step.add_argument("--random-support", action="store_true", help="another support at every step")
+    for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
+        step.add_argument(f"--{name}", type=_positive, default=default)
+    step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
+    step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    step.add_argument("--seed", type=int, default=0)
+    step.add_argument("--json", action="store_true", help="print one JSON line")
+    step.set_defaults(run=_bench_step)
+
 
 def _bench_recovery(args) -> int:
     from istanas_jax.bench import recovery
 
     figures = recovery.run(problems=args.problems, seed=args.seed)
     print(json.dumps(figures) if args.json else recovery.table(figures))
+    return 0
+
+
+def _bench_step(args) -> int:
+    from istanas_jax import genotype
+    from istanas_jax.bench import step
+
+    figures = step.run(
+        genotype.load(args.genotype),
+        mode=args.mode,
+        batch=args.batch,
+        channels=args.channels,
+        cells=args.cells,
+        steps=args.steps,
+        random_support=args.random_support,
+        regime="one_stage" if args.one_stage else "search",
+        dtype=args.dtype,
+        seed=args.seed,
+    )
+    print(json.dumps(figures) if args.json else step.table(figures))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling, each in the form that is fast on its platform.
+"""Depthwise convolution, pooling and sums per channel, each in the form fast on its platform.
 
 TPU and GPU get the native primitives. XLA's CPU backend runs a grouped convolution 50 to 150
 times slower than the same sum of shifted multiply-adds (its gradients 15 times), and max-pool's
@@ -9,10 +9,11 @@ there) the shifted forms below are used. What makes them fast:
   slice of it. With stride 1, width and channels are one axis: the inner loop is a whole row.
 - The gradient of the input gathers from the padded cotangent, which is sliced without stride:
   one loop for each phase of the stride, then interleaved.
-- The gradient of the kernel sums the rows in groups of about eight. LLVM unrolls a loop that short
-  and vectorises the one around it, and XLA splits the batch over threads; a reduction over
-  everything is scalar code on one. A variadic reduce loads the cotangent once for several taps
-  (5x5: 1.2 ms with five together, 8 with all 25, and 33 one by one, when XLA fuses both sums).
+- Sums per channel, as in the gradient of the kernel, take the rows in groups of about eight. LLVM
+  unrolls a loop that short and vectorises the one around it, and XLA splits the batch over
+  threads; a reduction over everything is scalar code on one. A variadic reduce loads the
+  cotangent once for several taps (5x5: 1.2 ms with five together, 8 with all 25, and 33 one by
+  one, when XLA fuses both sums).
 """
 
 import math
@@ -27,7 +28,7 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float
 
-_TAPS_PER_REDUCE = 5
+_TERMS_PER_REDUCE = 5
 _ROWS_PER_SUM = (8, 7, 6, 5, 4, *range(9, 17), 3, 2, 1)
 
 
@@ -59,6 +60,21 @@ def avg_pool(
     )
     share = jnp.asarray(1 / np.outer(rows, columns), jnp.float32)[None, :, :, None]
     return (_window_sum(stride, window)(_wide(x)) * share).astype(x.dtype)
+
+
+def channel_sums(
+    terms: Callable[..., Sequence[Float[Array, "B H W C"]]], *args: Float[Array, "B H W C"]
+) -> list[Float[Array, " C"]]:
+    """The sums of `terms(*args)` over all but the channels, in one pass over the arguments."""
+
+    def grouped(*args):
+        flat = [term.reshape(*term.shape[:2], -1) for term in terms(*args)]
+        return _grouped_sums(flat, args[0].shape[-1])
+
+    def plain(*args):
+        return [jnp.sum(term, (0, 1, 2)) for term in terms(*args)]
+
+    return lax.platform_dependent(*args, cpu=grouped, default=plain)
 
 
 def _check_odd(*size: int) -> None:
@@ -212,18 +228,27 @@ def _input_gradient(image, w, g, stride, dilation):
 
 
 def _kernel_gradient(x, size, g, stride, dilation):
-    batch, rows, _, c = g.shape
+    def sums(padded, g):
+        taps = _taps(padded, size, stride, dilation)
+        wide = g.reshape(taps[0].shape)
+        sums = _grouped_sums([tap * wide for tap in taps], g.shape[-1])
+        return jnp.stack(sums).reshape(*size, g.shape[-1])
+
+    return _alone(sums, _padded(_wide(x), size, dilation), _wide(g))
+
+
+def _grouped_sums(terms: Sequence[Array], channels: int) -> list[Array]:
+    """Sums over all but the channels, first of a few rows, several terms at a time."""
+    batch, rows, *rest = terms[0].shape
     group = next(n for n in _ROWS_PER_SUM if rows % n == 0)
-    taps = _taps(_padded(_wide(x), size, dilation), size, stride, dilation)
-    g = _wide(g).reshape(taps[0].shape)
-    terms = [(tap * g).reshape(batch, rows // group, group, *g.shape[2:]) for tap in taps]
-    share = math.ceil(len(terms) / math.ceil(len(terms) / _TAPS_PER_REDUCE))
+    terms = [term.reshape(batch, rows // group, group, *rest) for term in terms]
+    share = math.ceil(len(terms) / math.ceil(len(terms) / _TERMS_PER_REDUCE))
     sums = []
     for n in range(0, len(terms), share):
         some = tuple(terms[n : n + share])
-        zeros = (jnp.zeros((), g.dtype),) * len(some)
+        zeros = (jnp.zeros((), some[0].dtype),) * len(some)
         sums += lax.reduce(some, zeros, lambda a, b: tuple(map(jnp.add, a, b)), (2,))
-    return jnp.stack([s.reshape(-1, c).sum(0) for s in sums]).reshape(*size, c)
+    return [s.reshape(-1, channels).sum(0) for s in sums]
 
 
 def _reduce_window(x, init, reducer, stride, window):

@@ -1,0 +1,288 @@
+"""Our networks give what those of the authors' release give, from the same weights and images."""
+
+from functools import cache
+from itertools import product
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from istanas_jax import genotype
+from istanas_jax.architecture import ArchState, coefficients
+from istanas_jax.interop import load_release_state, to_release_state
+from istanas_jax.search_space import edge_index, split_index
+from istanas_jax.supernet import SuperNet
+from istanas_jax.target_net import TargetNet
+
+# float32 sums run in another order; measured differences are below 1e-5.
+LOGITS = 1e-4
+# Of the largest entry: a gradient passes through some 60 batch norms, each a difference of sums.
+GRADIENT = 1e-3
+# Statistics are means of activations that agree as logits do, and move by a tenth of them.
+STATISTICS = 1e-5
+# Each program runs a few times only: most of the time would go into optimising it.
+QUICK = {"xla_backend_optimization_level": 0}
+
+SMALL = {"classes": 10, "cells": 8, "auxiliary": True}
+TARGETS = {
+    "two_stage": TargetNet(genotype.load("ISTA_twostage"), channels=8, **SMALL),
+    "one_stage": TargetNet(genotype.load("ISTA_onestage"), channels=8, regime="one_stage", **SMALL),
+    "imagenet": TargetNet(genotype.load("ISTA_ImageNet"), channels=4, stem="imagenet", **SMALL),
+}
+STEMS = {"cifar": "stem.0.weight", "imagenet": "stem0.0.weight"}
+
+
+def read(path, net):
+    """The arrays of a file, and the network's variables, images and labels among them."""
+    arrays = dict(np.load(path))
+    variables = load_release_state(under(arrays, "state/"), net)
+    return arrays, variables, arrays["x_nchw"].transpose(0, 2, 3, 1), arrays["labels"]
+
+
+def under(arrays, prefix):
+    found = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+    assert found
+    return found
+
+
+def cross_entropy(logits, labels):
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def gradient_error(ours, theirs):
+    assert ours.shape == theirs.shape
+    return np.abs(ours - theirs).max() / np.abs(theirs).max()
+
+
+@cache
+def run_target(folder, name):
+    """All that is compared for one network, from one compilation."""
+    net = TARGETS[name]
+    release, variables, x, labels = read(folder / "parity" / f"target_{name}.npz", net)
+
+    @jax.jit(compiler_options=QUICK)
+    def evaluate(variables, x):
+        return net.apply(variables, x, train=False)
+
+    @jax.jit(compiler_options=QUICK)
+    def train(variables, x, labels):
+        def loss(kernel):
+            params = dict(variables["params"])
+            params["stem"] = params["stem"] | {"conv0": kernel}
+            (logits, auxiliary), moved = net.apply(
+                variables | {"params": params}, x, train=True, mutable=["batch_stats"]
+            )
+            value = cross_entropy(logits, labels) + 0.4 * cross_entropy(auxiliary, labels)
+            return value, (logits, auxiliary, moved)
+
+        return jax.value_and_grad(loss, has_aux=True)(variables["params"]["stem"]["conv0"])
+
+    (loss, (logits, auxiliary, moved)), _ = train(variables, x, labels)
+    return SimpleNamespace(
+        net=net,
+        release=release,
+        evaluation=evaluate(variables, x),
+        loss=loss,
+        logits=logits,
+        auxiliary=auxiliary,
+        after=to_release_state(variables | moved, net),
+        stem_gradient=lambda x: np.asarray(train(variables, x, labels)[1]).transpose(3, 2, 0, 1),
+        x=x,
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_target_net_evaluates_alike(shared, name):
+    run = run_target(shared, name)
+    logits, auxiliary = run.evaluation
+    assert auxiliary is None
+    # With the statistics from before the training pass; after it they differ by 0.02 or more.
+    np.testing.assert_allclose(logits, run.release["eval_logits"], rtol=0, atol=LOGITS)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_target_net_trains_alike(shared, name):
+    run = run_target(shared, name)
+    np.testing.assert_allclose(run.logits, run.release["train_logits"], rtol=0, atol=LOGITS)
+    np.testing.assert_allclose(run.auxiliary, run.release["train_aux_logits"], rtol=0, atol=LOGITS)
+    np.testing.assert_allclose(run.loss, run.release["train_loss"], rtol=0, atol=LOGITS)
+    for key, theirs in under(run.release, "after/").items():
+        np.testing.assert_allclose(run.after[key], theirs, rtol=STATISTICS, atol=STATISTICS)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_target_net_has_the_same_gradient(shared, name):
+    """Or has it for images that differ by as little as rounding does.
+
+    A few of the ReLUs' inputs are 0 to within rounding, and each is a jump of the gradient: at
+    ImageNet's, by 6 % of the largest entry. Which side is taken is chance. A wrong gradient is
+    wrong on all sides, and the right one agrees to about 1e-5.
+    """
+    run = run_target(shared, name)
+    theirs = run.release["grad_stem"]
+    rng = np.random.default_rng(0)
+    errors = [gradient_error(run.stem_gradient(run.x), theirs)]
+    for size in [6e-8, 3e-7, 1e-6] * 10:
+        if errors[-1] <= GRADIENT:
+            return
+        x = run.x * (1 + size * rng.standard_normal(run.x.shape, np.float32))
+        errors.append(gradient_error(run.stem_gradient(x.astype(np.float32)), theirs))
+    assert min(errors) <= GRADIENT, errors
+
+
+def read_architecture(release):
+    def stack(key, dtype):
+        """One array over cell types and nodes, padded to the candidates of the last node."""
+        nodes = [release[f"{kind}/{key}{j}"] for kind in ("normal", "reduce") for j in range(4)]
+        widest = max(node.shape[-1] for node in nodes)
+        stacked = np.zeros((2, 4, *nodes[0].shape[:-1], widest), dtype)
+        for n, node in enumerate(nodes):
+            stacked[n // 4, n % 4, ..., : node.shape[-1]] = node
+        return jnp.asarray(stacked)
+
+    return ArchState(
+        b=jnp.stack([release["normal/b"], release["reduce/b"]]),
+        A=stack("A", np.float32),
+        z=stack("z", np.float32),
+        support=stack("support", np.int32),
+        frozen=jnp.zeros((2, 4), bool),
+    )
+
+
+@pytest.mark.parametrize("dense", [False, True], ids=["dynamic", "dense"])
+def test_super_net(shared, dense):
+    net = SuperNet(classes=10, cells=5, channels=4)
+    release, variables, x, labels = read(shared / "parity" / "supernet_two_stage.npz", net)
+    arch = read_architecture(release)
+
+    @jax.jit(compiler_options=QUICK)
+    def train(variables, arch, x, labels):
+        def loss(b, kernel, classifier):
+            moving = arch.replace(b=b)
+            params = dict(variables["params"])
+            params["stem"] = params["stem"] | {"conv0": kernel}
+            params["classifier"] = classifier
+            (logits, _), _ = net.apply(
+                variables | {"params": params},
+                x,
+                moving.support,
+                coefficients(moving),
+                train=True,
+                dense=dense,
+                mutable=["batch_stats"],
+            )
+            return cross_entropy(logits, labels), logits
+
+        params = variables["params"]
+        at = (arch.b, params["stem"]["conv0"], params["classifier"])
+        return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(*at)
+
+    (loss, logits), (b, stem, classifier) = train(variables, arch, x, labels)
+    np.testing.assert_allclose(logits, release["train_logits"], rtol=0, atol=LOGITS)
+    np.testing.assert_allclose(loss, release["train_loss"], rtol=0, atol=LOGITS)
+    assert gradient_error(b[0], release["grad/normal/b"]) <= GRADIENT
+    assert gradient_error(b[1], release["grad/reduce/b"]) <= GRADIENT
+    assert gradient_error(stem.transpose(3, 2, 0, 1), release["grad/stem"]) <= GRADIENT
+    assert gradient_error(classifier["linear"]["kernel"].T, release["grad/classifier"]) <= GRADIENT
+
+
+def test_coefficients(shared):
+    release = dict(np.load(shared / "parity" / "supernet_two_stage.npz"))
+    arch = read_architecture(release)
+    tables = np.zeros((2, 14, 7), np.float32)
+    ours = np.asarray(coefficients(arch))
+    for t, j, k in product(range(2), range(4), range(2)):
+        predecessor, op = split_index(int(arch.support[t, j, k]))
+        tables[t, edge_index(j, predecessor), op] = ours[t, j, k]
+    # Products of 7 numbers below 1 in float32.
+    for table, kind in zip(tables, ("normal", "reduce"), strict=True):
+        np.testing.assert_allclose(table, release[f"coefficients/{kind}"], rtol=0, atol=1e-6)
+
+
+NETS = {
+    "retrain": TargetNet(genotype.load("AmoebaNet_A"), 10, cells=3, channels=4, auxiliary=True),
+    "imagenet": TargetNet(
+        genotype.load("ISTA_onestage"), 10, 4, 4, "imagenet", "one_stage", image_channels=1
+    ),
+    "imagenet_auxiliary": TargetNet(
+        genotype.load("ISTA_ImageNet"), 10, cells=2, channels=4, stem="imagenet", auxiliary=True
+    ),
+    "search": SuperNet(10, cells=3, channels=4, num_nodes=3),
+    "one_stage": SuperNet(10, cells=3, channels=2, regime="one_stage", auxiliary=True),
+}
+
+
+@cache
+def fresh(name):
+    """Variables as at the start of training, random weights instead of the usual ones."""
+    net, key, rng = NETS[name], jax.random.key(0), np.random.default_rng(0)
+    size = 224 if net.stem == "imagenet" else 32
+    x = jnp.zeros((1, size, size, net.image_channels))
+    choice = ()
+    if isinstance(net, SuperNet):
+        shape = (2, net.num_nodes, net.s)
+        choice = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape))
+    shapes = flatten_dict(jax.eval_shape(lambda: net.init(key, x, *choice, train=False)))
+    leaves = {path: rng.standard_normal(leaf.shape, np.float32) for path, leaf in shapes.items()}
+    for path, leaf in leaves.items():
+        if path[0] == "batch_stats":
+            leaf[..., 0, :], leaf[..., 1, :] = 0, 1
+    return net, unflatten_dict(leaves)
+
+
+def assert_equal(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for key, array in ours.items():
+        assert array.dtype == theirs[key].dtype == np.float32
+        np.testing.assert_array_equal(array, theirs[key], err_msg=str(key))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_round_trip(name):
+    net, variables = fresh(name)
+    arrays = to_release_state(variables, net)
+    sizes = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    moments = ("running_mean", "running_var")
+    assert sizes == sum(a.size for key, a in arrays.items() if not key.endswith(moments))
+    back = load_release_state(arrays, net)
+    assert_equal(flatten_dict(back), flatten_dict(variables))
+
+    rng = np.random.default_rng(1)  # statistics that differ from norm to norm
+    other = {key: rng.standard_normal(a.shape, np.float32) for key, a in arrays.items()}
+    on_device = jax.tree.map(jnp.asarray, load_release_state(other, net))
+    assert_equal(to_release_state(on_device, net), other)
+
+
+def test_prefix_and_counters_are_ignored():
+    net, variables = fresh("retrain")
+    arrays = to_release_state(variables, net)
+    wrapped = {f"module.{key}": array for key, array in arrays.items()}
+    wrapped["module.stem.1.num_batches_tracked"] = np.array(7)
+    back = load_release_state(wrapped, net)
+    assert_equal(flatten_dict(back), flatten_dict(variables))
+
+
+def test_weights_that_do_not_fit():
+    net, variables = fresh("retrain")
+    arrays = to_release_state(variables, net)
+    without = {key: a for key, a in arrays.items() if key != "stem.1.bias"}
+    with pytest.raises(ValueError, match=r"this TargetNet: missing stem\.1\.bias$"):
+        load_release_state(without, net)
+    with pytest.raises(ValueError, match=r"left over fc\.weight$"):
+        load_release_state(arrays | {"fc.weight": np.zeros(3)}, net)
+    message = r"of another shape classifier\.bias \(100,\) instead of \(10,\)$"
+    with pytest.raises(ValueError, match=message):
+        load_release_state(arrays | {"classifier.bias": np.zeros(100)}, net)
+    with pytest.raises(ValueError, match=r"missing stem\.0\.weight, .* and \d+ more$"):
+        load_release_state({}, net)
+    with pytest.raises(ValueError, match=r"left over auxiliary_head\.\S+, .* and \d+ more$"):
+        load_release_state(arrays, net.clone(auxiliary=False))
+    with pytest.raises(ValueError, match=r"left over .*params/auxiliary/"):
+        to_release_state(variables, net.clone(auxiliary=False))
+    message = r"of another shape params/stem/conv0 \(3, 3, 3, 12\) instead of \(3, 3, 3, 18\), "
+    with pytest.raises(ValueError, match=message):
+        to_release_state(variables, net.clone(channels=6))
