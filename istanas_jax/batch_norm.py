@@ -37,7 +37,8 @@ def init_stats(norms: int, channels: int) -> Stats:
 
 
 def update_stats(running: Stats, batch: Stats) -> Stats:
-    return MOMENTUM * running + (1 - MOMENTUM) * batch
+    # In this form a statistic that is its own target keeps its bits.
+    return running + (1 - MOMENTUM) * (batch - running)
 
 
 def batch_norm(

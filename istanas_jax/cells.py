@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from istanas_jax import ops
 from istanas_jax.batch_norm import Mode, batch_norm, init_stats, update_stats
 from istanas_jax.genotype import Cell as CellGenotype
+from istanas_jax.kernels import fence
 from istanas_jax.ops import NormRegime, Weights
 from istanas_jax.search_space import NUM_INPUTS, reduction_cells
 
@@ -179,7 +180,7 @@ class Cell(nn.Module):
                 if coefficients is not None:
                     y = coefficients[j, len(node) - 1 - k].astype(y.dtype) * y
                 total = total + y
-            states.append(total)
+            states.append(fence(total))
         return jnp.concatenate([states[i] for i in self.concat], -1)
 
     def _spared(self, op: str, stride: int) -> bool:

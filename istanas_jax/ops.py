@@ -11,6 +11,7 @@ padding out, batch norm with epsilon 1e-5 whose running variance is the unbiased
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +93,7 @@ def fan_in(name: str, shape: tuple[int, ...]) -> int:
     return math.prod(shape[-4:-1]) if name.startswith("conv") else shape[-2]
 
 
+@partial(jax.jit, static_argnames=("op", "stride", "mode"))  # traced once for each shape
 def apply_op(
     op: str, x: Float[Array, "B H W C"], weights: Weights, stats: Stats, *, stride: int, mode: Mode
 ) -> tuple[Float[Array, "B Ho Wo C"], Stats]:
@@ -124,6 +126,7 @@ def apply_op(
     return x, norm.batch_stats()
 
 
+@partial(jax.jit, static_argnames="mode")
 def preprocess(
     x: Float[Array, "B H W Cin"], weights: Weights, stats: Stats, *, mode: Mode
 ) -> tuple[Float[Array, "B Ho Wo C"], Stats]:

@@ -42,6 +42,17 @@ def test_bench_recovery_prints_a_table(capsys):
     assert "top-2 agrees" in capsys.readouterr().out
 
 
+def test_bench_step_never_recompiles(capsys):
+    small = ["--batch", "2", "--channels", "4", "--cells", "3", "--steps", "3"]
+    assert main(["bench", "step", "--random-support", "--json", *small]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    keys = "mode step_s step_s_median trace_s compile_s temp_mb peak_rss_mb multiply_adds"
+    assert set(keys.split()) < set(figures)
+    assert figures["recompilations"] == 0
+    assert main(["bench", "step", "--mode", "static", "--random-support", *small]) == 2
+    assert "--random-support needs another mode" in capsys.readouterr().err
+
+
 def test_bad_arguments_exit_with_2(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["bench", "recovery", "--problems", "0"])
