@@ -17,6 +17,7 @@ EXAMPLES = """\
 examples:
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
+  python -m istanas_jax bench step              what does a search step cost on this machine?
 
 `python -m istanas_jax COMMAND --help` explains a command. `istanas COMMAND` is the same.
 """

@@ -268,8 +268,8 @@ def _operations(spec: CellSpec, mode: Mode):
 def _switch(slot: Slots, branches, carry):
     """carry -> branch(carry), for the branch of the slot.
 
-    XLA's CPU backend runs the inside of a conditional on one thread, and that of a loop on all of
-    them. So there each branch is a loop of one turn or none.
+    On XLA's CPU backend each branch is a loop of one turn or none, which updates the carry in
+    place: with conditionals a cell takes a fifth longer and a quarter more memory.
     """
     number = slot.group * NUM_OPS + slot.op
 
