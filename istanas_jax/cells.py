@@ -55,6 +55,7 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
     """
     shapes = jax.eval_shape(lambda: net.init(key, *args, **kwargs))
     leaves = jax.tree.leaves_with_path(shapes["params"])
+    shape_of = {path: leaf.shape for path, leaf in leaves}
     drawn = jax.random.uniform(
         key, (sum(leaf.size for _, leaf in leaves),), minval=-1.0, maxval=1.0
     )
@@ -63,14 +64,10 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
         name = path[-1].key
         if name.startswith(("scale", "shift")):
             return ops.init_weight(key, name, leaf.shape)
-        if name == "bias":  # of a linear layer: as its kernel
-            for step in path[:-1]:
-                siblings = (siblings if step is not path[0] else shapes["params"])[step.key]
-            name, shape = "kernel", siblings["kernel"].shape
-        else:
-            shape = leaf.shape
         values = drawn[start : start + leaf.size].reshape(leaf.shape)
-        return values / math.sqrt(ops.fan_in(name, shape))
+        # A bias is drawn as the kernel of its linear layer.
+        kernel = (*path[:-1], jax.tree_util.DictKey("kernel")) if name == "bias" else path
+        return values / math.sqrt(ops.fan_in(name, shape_of[kernel]))
 
     starts = itertools.accumulate((leaf.size for _, leaf in leaves), initial=0)
     params = [param(path, leaf, start) for (path, leaf), start in zip(leaves, starts, strict=False)]
