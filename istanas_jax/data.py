@@ -1,0 +1,247 @@
+"""Images and labels in memory, and the order in which they are seen.
+
+A data set is scikit-learn's digits, an .npz file, a folder of class folders or a TFDS name; it is
+decoded once to uint8. Batches are index arrays, each a function of (seed, epoch, stream), so that
+a resumed run sees exactly the images it would have seen.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax import data_prepare
+from istanas_jax.data_prepare import DataError, Found, Split
+from istanas_jax.data_prepare import prepare as prepare
+
+# First word of every seed: keeps the draws for different purposes apart.
+TEST, DIVIDE, ORDER = range(3)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    train: Split
+    class_names: tuple[str, ...]
+    mean: np.ndarray  # float32 (C,), of pixels / 255
+    std: np.ndarray  # float32 (C,)
+    read_test: Callable[[], Split]
+
+    def test(self) -> Split:
+        """The test images, read now: a run does so once, at its end."""
+        test = _checked(self.read_test(), f"{self.name} (test)")
+        if test.images.shape[1:] != self.train.images.shape[1:]:
+            raise DataError(
+                f"{self.name}: test images are {_shape(test)}, training images "
+                f"{_shape(self.train)}; make them equal"
+            )
+        if test.labels.max() >= self.classes:
+            raise DataError(
+                f"{self.name}: a test image has label {test.labels.max()}, but the training "
+                f"labels end at {self.classes - 1}"
+            )
+        return test
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def image_size(self) -> int:
+        return self.train.images.shape[1]
+
+    @property
+    def image_channels(self) -> int:
+        return self.train.images.shape[3]
+
+
+def load(config: ConfigDict) -> Dataset:
+    """Read the training images that a config's `data` block names, and check them against it.
+
+    0 for classes, image_size or image_channels takes what the data has; empty mean and std are
+    computed. Data without a test part gives the fraction config.test of each class to it, the
+    same images in every run.
+    """
+    name = os.path.expanduser(config.name)
+    if name == "digits":
+        found = _read_digits()
+    elif name.endswith(".npz"):
+        found = _read_npz(name)
+    elif os.path.isdir(name):
+        found = data_prepare.read_folder(Path(name), config.image_size, config.image_channels)
+    elif name.startswith((".", os.sep)):
+        raise DataError(f"data folder {name} does not exist")
+    else:
+        found = data_prepare.read_tfds(name, os.path.expanduser(config.dir), config.image_size)
+    train = _checked(found.train, config.name)
+    for key, value in (
+        ("classes", len(found.class_names)),
+        ("image_size", train.images.shape[1]),
+        ("image_channels", train.images.shape[3]),
+    ):
+        if config[key] not in (0, value):
+            raise DataError(
+                f"{config.name} has {key} {value}, but the config says {config[key]}; "
+                f"give --config.data.{key}={value}, or 0 to take what the data has"
+            )
+    read_test = found.read_test
+    if read_test is None:
+        rest, chosen = _choose_test(train.labels, config.get("test", 0.0), config.name)
+        test, train = train.take(chosen), train.take(rest)
+        read_test = lambda: test  # noqa: E731
+    mean, std = _statistics(train.images, config)
+    return Dataset(config.name, train, tuple(found.class_names), mean, std, read_test)
+
+
+def _checked(split: Split, name: str) -> Split:
+    images, labels = split
+    if not len(labels):
+        raise DataError(f"{name} has no images")
+    if images.shape[1] != images.shape[2]:
+        raise DataError(f"{name}: images must be square, these are {_shape(split)}; resize them")
+    if labels.min() < 0:
+        raise DataError(f"{name}: an image has label {labels.min()}; labels count from 0")
+    return split
+
+
+def _shape(split: Split) -> str:
+    return " x ".join(map(str, split.images.shape[1:]))
+
+
+def _choose_test(labels: np.ndarray, fraction: float, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the training and of the test images: a fixed choice, the same share per class."""
+    if not 0 < fraction < 1:
+        raise DataError(
+            f"{name} has no test images of its own: give the fraction of its images to keep for "
+            f"testing, --config.data.test=0.2 or another between 0 and 1, not {fraction}"
+        )
+    is_test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        shuffled = np.random.default_rng([TEST, int(label)]).permutation(members)
+        is_test[shuffled[: min(round(len(members) * fraction), len(members) - 1)]] = True
+    if not is_test.any():
+        raise DataError(
+            f"{name}: its classes are too small to give {fraction} of them to the test images; "
+            "give a larger --config.data.test or more images"
+        )
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+def _statistics(images: np.ndarray, config: ConfigDict) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation per channel, from the config or exactly from all pixels."""
+    channels = images.shape[3]
+    for key in ("mean", "std"):
+        if len(config[key]) not in (0, channels):
+            raise DataError(
+                f"--config.data.{key} has {len(config[key])} values for {channels} channels; "
+                "give one per channel, or () to compute them"
+            )
+    mean, std = (np.asarray(config[key], np.float64) for key in ("mean", "std"))
+    if not (mean.size and std.size):
+        counts = np.zeros((channels, 256), np.int64)
+        for start in range(0, len(images), 1024):  # bincount makes 8 bytes of each pixel
+            for channel in range(channels):
+                pixels = images[start : start + 1024, ..., channel]
+                counts[channel] += np.bincount(pixels.ravel(), minlength=256)
+        share = counts / counts.sum(1, keepdims=True)
+        values = np.arange(256) / 255
+        found = share @ values
+        mean = mean if mean.size else found
+        std = std if std.size else np.sqrt((share * (values - found[:, None]) ** 2).sum(1))
+    if not (std > 0).all():
+        raise DataError(f"{config.name}: std is {std.tolist()}, it must be above 0 in each channel")
+    return mean.astype(np.float32), std.astype(np.float32)
+
+
+def _read_digits() -> Found:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+    return Found(Split(images, digits.target.astype(np.int32)), tuple("0123456789"), None)
+
+
+def _read_npz(path: str) -> Found:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            keys = set(file.files)
+    except FileNotFoundError:
+        raise DataError(f"data file {path} does not exist") from None
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):  # TypeError: an .npy
+        raise DataError(f"{path} is not an .npz file; write it with numpy.savez") from None
+    if ("test_images" in keys) != ("test_labels" in keys):
+        raise DataError(f"{path} needs test_images and test_labels, or neither of them")
+    train = _npz_part(path, "")
+    present = np.unique(train.labels)
+    if present.size and present[0] >= 0 and present[-1] >= present.size:
+        gap = np.flatnonzero(present != np.arange(present.size))[0]
+        raise DataError(f"{path}: no image has label {gap}; number the classes without gaps")
+    names = [str(label) for label in present]
+    has_test = "test_images" in keys
+    return Found(train, names, (lambda: _npz_part(path, "test_")) if has_test else None)
+
+
+def _npz_part(path: str, prefix: str) -> Split:
+    arrays = []
+    with np.load(path, allow_pickle=False) as file:
+        for key in (f"{prefix}images", f"{prefix}labels"):
+            if key not in file.files:
+                raise DataError(f"{path} has no array {key!r}, only: {', '.join(file.files)}")
+            try:
+                arrays.append(file[key])
+            except (ValueError, zipfile.BadZipFile, EOFError) as error:
+                raise DataError(f"{path}: {key} cannot be read: {error}") from None
+    images, labels = arrays
+    if images.dtype != np.uint8:
+        raise DataError(f"{path}: {prefix}images must be uint8 of 0 ... 255, not {images.dtype}")
+    if images.ndim not in (3, 4) or labels.ndim != 1:
+        raise DataError(
+            f"{path}: {prefix}images must be (N, H, W) or (N, H, W, C) and {prefix}labels (N,), "
+            f"not {images.shape} and {labels.shape}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{path}: {prefix}labels must be integers, not {labels.dtype}")
+    if len(images) != len(labels):
+        raise DataError(f"{path}: {len(images)} {prefix}images, but {len(labels)} {prefix}labels")
+    return Split(images if images.ndim == 4 else images[..., None], labels.astype(np.int32))
+
+
+def divide(num: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two disjoint parts of range(num), each in rising order; the first has this fraction."""
+    shuffled = np.random.default_rng([DIVIDE, seed]).permutation(num)
+    first = round(num * fraction)
+    return np.sort(shuffled[:first]), np.sort(shuffled[first:])
+
+
+def order(num: int, *, seed: int, epoch: int, stream: int) -> np.ndarray:
+    """The order in which an epoch sees range(num); `stream` tells batches of W and of b apart."""
+    return np.random.default_rng([ORDER, seed, epoch, stream]).permutation(num)
+
+
+def batch_indices(
+    num: int, batch: int, *, seed: int, epoch: int, stream: int, first: int = 0
+) -> Iterator[np.ndarray]:
+    """Indices of an epoch's full batches, from batch number `first` on; the rest is left out."""
+    if num < batch:
+        raise DataError(f"{num} images do not fill a batch of {batch}; give a smaller batch")
+    shuffled = order(num, seed=seed, epoch=epoch, stream=stream)
+    return (shuffled[i * batch : (i + 1) * batch] for i in range(first, num // batch))
+
+
+def padded_batches(split: Split, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Images, labels and weights: every image once with weight 1, the last batch filled with 0."""
+    for start in range(0, len(split.labels), batch):
+        images, labels = split.take(slice(start, start + batch))
+        weights = np.ones(len(labels), np.float32)
+        missing = batch - len(labels)
+        if missing:
+            images, labels, weights = (
+                np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)])
+                for part in (images, labels, weights)
+            )
+        yield images, labels, weights

@@ -1,0 +1,401 @@
+"""Every kind of data is read as written, every mistake is named, every order can be repeated."""
+
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import requests
+import tensorflow_datasets as tfds
+from ml_collections import ConfigDict
+
+from istanas_jax import data, data_prepare
+from istanas_jax.data import DataError, Split
+
+RNG = np.random.default_rng(0)
+
+
+def config(name, **changes):
+    keys = {"dir": "", "classes": 0, "image_size": 0, "image_channels": 0, "test": 0.25}
+    return ConfigDict({"name": str(name), "mean": (), "std": ()} | keys | changes)
+
+
+def images(num, size=6, channels=1):
+    return RNG.integers(0, 256, (num, size, size, channels), dtype=np.uint8)
+
+
+def same_images(found: Split, written: np.ndarray, labels) -> bool:
+    """Whether both hold the same pairs, in whatever order."""
+    pairs = [
+        sorted((image.tobytes(), int(label)) for image, label in zip(*part, strict=True))
+        for part in ((found.images, found.labels), (written, labels))
+    ]
+    return pairs[0] == pairs[1]
+
+
+def test_digits():
+    found = data.load(config("digits", classes=10, image_size=8, image_channels=1, test=0.2))
+    test = found.test()
+    assert (found.classes, found.image_size, found.image_channels) == (10, 8, 1)
+    assert len(found.train.labels) + len(test.labels) == 1797
+    assert found.train.images.dtype == np.uint8
+    assert found.train.labels.dtype == np.int32
+    assert (found.train.images.min(), found.train.images.max()) == (0, 255)
+    share = np.bincount(test.labels) / np.bincount(np.r_[test.labels, found.train.labels])
+    assert (abs(share - 0.2) < 0.01).all()
+    again = data.load(config("digits", test=0.2))
+    np.testing.assert_array_equal(again.test().images, test.images)
+    pixels = found.train.images.astype(np.float64) / 255
+    np.testing.assert_allclose(found.mean, [pixels.mean()], rtol=1e-6)
+    np.testing.assert_allclose(found.std, [pixels.std()], rtol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])  # 0: no channel axis
+def test_npz(tmp_path, channels):
+    train, test = images(2500, 4, channels or 1), images(5, 4, channels or 1)
+    if not channels:
+        train, test = train[..., 0], test[..., 0]
+    labels = np.arange(2500) % 3
+    path = tmp_path / "set.npz"
+    np.savez(path, images=train, labels=labels, test_images=test, test_labels=labels[:5])
+    found = data.load(config(path, classes=3))
+    np.testing.assert_array_equal(found.train.images.reshape(train.shape), train)
+    np.testing.assert_array_equal(found.train.labels, labels)
+    np.testing.assert_array_equal(found.test().images.reshape(test.shape), test)
+    pixels = train.reshape(-1, channels or 1) / 255
+    np.testing.assert_allclose(found.mean, pixels.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found.std, pixels.std(0), rtol=1e-6)
+    given = data.load(config(path, mean=(0.5,) * (channels or 1), std=(0.25,) * (channels or 1)))
+    assert given.mean.dtype == np.float32
+    assert (given.mean == 0.5).all()
+    assert (given.std == 0.25).all()
+
+
+GOOD = {"images": images(8), "labels": np.arange(8) % 2}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"labels": GOOD["labels"]}, "no array 'images'"),
+        ({"images": GOOD["images"]}, "no array 'labels'"),
+        (GOOD | {"images": GOOD["images"] / 255}, "must be uint8"),
+        (GOOD | {"images": GOOD["images"][0, 0]}, "must be .N, H, W."),
+        (GOOD | {"images": GOOD["images"][:, :5]}, "must be square"),
+        (GOOD | {"labels": GOOD["labels"][:, None]}, "must be .N, H, W."),
+        (GOOD | {"labels": GOOD["labels"] * 1.0}, "must be integers"),
+        (GOOD | {"labels": GOOD["labels"] - 1}, "count from 0"),
+        (GOOD | {"labels": GOOD["labels"] + 1}, "no image has label 0"),
+        (GOOD | {"labels": GOOD["labels"] * 2}, "no image has label 1"),
+        (GOOD | {"labels": GOOD["labels"][:7]}, "8 images, but 7 labels"),
+        (GOOD | {"labels": GOOD["labels"].astype(object)}, "cannot be read"),
+        (GOOD | {"test_images": GOOD["images"]}, "test_labels, or neither"),
+        ({key: value[:0] for key, value in GOOD.items()}, "no images"),
+        (GOOD | {"images": GOOD["images"] * 0}, "std is .0.0."),
+    ],
+)
+def test_npz_mistakes(tmp_path, arrays, words):
+    np.savez(tmp_path / "set.npz", **arrays)
+    with pytest.raises(DataError, match=words):
+        data.load(config(tmp_path / "set.npz"))
+
+
+def test_test_part_must_fit_the_training_part(tmp_path):
+    path = tmp_path / "set.npz"
+    np.savez(path, **GOOD, test_images=images(2, 5), test_labels=np.zeros(2, int))
+    found = data.load(config(path))  # not read yet
+    with pytest.raises(DataError, match="test images are 5 x 5 x 1"):
+        found.test()
+    np.savez(path, **GOOD, test_images=images(2), test_labels=np.full(2, 2))
+    with pytest.raises(DataError, match="label 2"):
+        found.test()
+
+
+def test_files_that_are_not_there_or_not_npz(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        data.load(config(tmp_path / "none.npz"))
+    with pytest.raises(DataError, match="does not exist"):
+        data.load(config(tmp_path / "none"))
+    (tmp_path / "text.npz").write_text("no zip")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    with (tmp_path / "array.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    for name in ("text.npz", "empty.npz", "array.npz"):
+        with pytest.raises(DataError, match=r"not an \.npz"):
+            data.load(config(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"classes": 7}, "classes 10, but the config says 7"),
+        ({"image_size": 32}, "image_size 8"),
+        ({"image_channels": 3}, "image_channels 1"),
+        ({"mean": (0.1, 0.2)}, "mean has 2 values for 1 channel"),
+        ({"std": (0.0,)}, "above 0"),
+        ({"test": 0.0}, "no test images of its own"),
+        ({"test": 1.0}, "no test images of its own"),
+        ({"test": 1e-4}, "classes are too small"),
+    ],
+)
+def test_config_must_fit_the_data(change, words):
+    with pytest.raises(DataError, match=words):
+        data.load(config("digits", **change))
+
+
+def write_folder(root, written, labels):
+    for i, (image, label) in enumerate(zip(written, labels, strict=True)):
+        folder = root / "abc"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = image[..., ::-1] if image.shape[2] == 3 else image  # cv2 writes BGR
+        assert cv2.imwrite(str(folder / f"{i:03}.png"), pixels)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("test_name", ["test", "val", "validation", None])
+def test_folder(tmp_path, channels, test_name):
+    train, test = images(12, channels=channels), images(4, channels=channels)
+    write_folder(tmp_path / "train", train, np.arange(12) % 3)
+    (tmp_path / "train" / "a" / ".hidden.png").write_text("not an image")
+    (tmp_path / "train" / "a" / "notes.txt").write_text("not an image")
+    (tmp_path / "train" / ".cache").mkdir()
+    if test_name:
+        write_folder(tmp_path / test_name, test, np.arange(4) % 3)
+    found = data.load(config(tmp_path))
+    assert found.class_names == ("a", "b", "c")
+    assert (found.image_size, found.image_channels) == (6, channels)
+    if test_name:
+        assert same_images(found.train, train, np.arange(12) % 3)
+        assert same_images(found.test(), test, np.arange(4) % 3)
+    else:
+        both = Split(*map(np.concatenate, zip(found.train, found.test(), strict=True)))
+        assert same_images(both, train, np.arange(12) % 3)
+        assert list(np.bincount(found.test().labels)) == [1, 1, 1]
+
+
+def test_folder_resizes(tmp_path):
+    """Shrinking by area averages whole pixels; an image that is not square becomes so."""
+    image = images(1, 8, 1)[0]
+    write_folder(tmp_path, [image] * 4, [0, 0, 1, 1])
+    found = data.load(config(tmp_path, image_size=4, image_channels=3, test=0.5))
+    expected = image[..., 0].reshape(4, 2, 4, 2).mean((1, 3))
+    assert found.train.images.shape[1:] == (4, 4, 3)
+    assert (abs(found.train.images - expected[None, :, :, None]) <= 0.5).all()
+    cv2.imwrite(str(tmp_path / "a" / "000.png"), image[:6])
+    assert data.load(config(tmp_path, test=0.5)).image_size == 6
+
+
+def test_folder_mistakes(tmp_path, monkeypatch):
+    root = tmp_path / "train"
+    root.mkdir()
+    with pytest.raises(DataError, match="no class folders"):
+        data.load(config(tmp_path))
+    write_folder(root, images(8), np.arange(8) % 2)
+    write_folder(tmp_path / "test", images(3), [0, 1, 2])
+    with pytest.raises(DataError, match="test/c is not a class"):
+        data.load(config(tmp_path))
+    shutil.rmtree(tmp_path / "test" / "c")
+    with pytest.raises(DataError, match="image_channels must be"):
+        data.load(config(tmp_path, image_channels=2))
+    (tmp_path / "test" / "a" / "bad.png").write_bytes(b"")
+    found = data.load(config(tmp_path))  # the test images are not read yet
+    with pytest.raises(DataError, match=r"bad\.png cannot be read"):
+        found.test()
+    (root / "b" / "bad.jpg").write_text("no image")
+    with pytest.raises(DataError, match=r"bad\.jpg cannot be read"):
+        data.load(config(tmp_path))
+    (root / "b" / "bad.jpg").unlink()
+    (root / "c").mkdir()
+    with pytest.raises(DataError, match="train/c has no images"):
+        data.load(config(tmp_path))
+    monkeypatch.setattr(data_prepare, "MAX_BYTES", 100)
+    (root / "c").rmdir()
+    with pytest.raises(DataError, match="not fit in memory"):
+        data.load(config(tmp_path))
+
+
+class TinyGray(tfds.core.GeneratorBasedBuilder):
+    """A registered set of one channel, whose test images are called validation."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    IMAGES = images(11)
+
+    def _info(self):
+        features = {"image": tfds.features.Image(shape=(6, 6, 1))}
+        features["label"] = tfds.features.ClassLabel(names=["no", "yes"])
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {
+            "train": self._generate_examples(0, 8),
+            "validation": self._generate_examples(8, 11),
+        }
+
+    def _generate_examples(self, first, end):
+        for i in range(first, end):
+            yield i, {"image": self.IMAGES[i], "label": i % 2}
+
+
+@pytest.fixture(scope="module")
+def tiny_gray(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfds")
+    data.prepare("tiny_gray", str(folder))
+    return folder
+
+
+def test_tfds_of_one_channel(tiny_gray):
+    found = data.load(config("tiny_gray", dir=str(tiny_gray)))
+    assert found.class_names == ("no", "yes")
+    assert same_images(found.train, TinyGray.IMAGES[:8], np.arange(8) % 2)
+    assert same_images(found.test(), TinyGray.IMAGES[8:], np.arange(8, 11) % 2)
+    resized = data.load(config("tiny_gray", dir=str(tiny_gray), image_size=3))
+    assert resized.train.images.shape == (8, 3, 3, 1)
+    with pytest.raises(DataError, match="image_channels 1"):
+        data.load(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
+    assert data.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
+
+
+def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
+    """The original files, as the download would bring them, come out to the pixel."""
+    source = tmp_path / "cifar-10-batches-bin"
+    source.mkdir()
+    records = RNG.integers(0, 256, (6, 2, 3073), dtype=np.uint8)
+    records[..., 0] = np.arange(2)
+    files = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+    for file, record in zip(files, records, strict=True):
+        record.tofile(source / file)
+    (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+    manager = tfds.download.DownloadManager
+    monkeypatch.setattr(manager, "download_and_extract", lambda self, url: str(tmp_path))
+    data.prepare("cifar10", str(tmp_path / "tfds"))
+    assert "tensorflow" not in sys.modules
+    found = data.load(config("cifar10", dir=str(tmp_path / "tfds")))
+    pixels = records[:5, :, 1:].reshape(10, 3, 32, 32).transpose(0, 2, 3, 1)
+    assert same_images(found.train, pixels, [0, 1] * 5)
+
+
+def test_tfds_mistakes(tmp_path, tiny_gray, monkeypatch):
+    for name in ("cifar_10", "cifar-10"):  # the second is not even a name to TFDS
+        with pytest.raises(DataError, match=r"near names: .*cifar10.*\.npz"):
+            data.load(config(name))
+    with pytest.raises(DataError, match="TFDS cannot open 'cifar10:"):
+        data.load(config("cifar10:1.0.0", dir=str(tmp_path)))
+    command = f"`python -m istanas_jax prepare cifar10 --dir {tmp_path}`"
+    with pytest.raises(DataError, match=command):
+        data.load(config("cifar10", dir=str(tmp_path)))
+    monkeypatch.setattr(data_prepare, "MAX_BYTES", 100)
+    with pytest.raises(DataError, match="not fit in memory"):
+        data.load(config("tiny_gray", dir=str(tiny_gray)))
+
+
+def test_tfds_other_format_or_splits(tmp_path, tiny_gray):
+    """What TFDS wrote, changed to what it would write for another format or another set."""
+    shutil.copytree(tiny_gray, tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / "tiny_gray" / "1.0.0"
+    info_file = folder / "dataset_info.json"
+    info = json.loads(info_file.read_text())
+    without_train = info | {"splits": [s for s in info["splits"] if s["name"] != "train"]}
+    info_file.write_text(json.dumps(without_train))
+    with pytest.raises(DataError, match="no train split, only: validation"):
+        data.load(config("tiny_gray", dir=str(tmp_path)))
+    for path in folder.glob("*.array_record-*"):
+        path.rename(str(path).replace("array_record", "tfrecord"))
+    info_file.write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
+    for job in (data.load, lambda c: data.prepare(c.name, c.dir)):
+        with pytest.raises(DataError, match=r"as tfrecord, not .* prepare tiny_gray --dir DIR`"):
+            job(config("tiny_gray", dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            requests.exceptions.ConnectionError(request=SimpleNamespace(url="https://there/x")),
+            "no connection to https://there/x",
+        ),
+        (AssertionError("put the files\n  into manual/"), "prepared: put the files into manual/"),
+        (AttributeError("module 'tensorflow' has no attribute 'x'"), "needs TensorFlow"),
+    ],
+)
+def test_prepare_says_what_failed(tmp_path, monkeypatch, error, words):
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(TinyGray, "download_and_prepare", fail)
+    with pytest.raises(DataError, match=words):
+        data.prepare("tiny_gray", str(tmp_path))
+
+
+def test_real_cifar10_without_tensorflow(shared):
+    code = f"""
+import sys
+import numpy as np
+from ml_collections import ConfigDict
+from istanas_jax import data
+keys = dict(classes=10, image_size=32, image_channels=3, mean=(), std=(), test=0.0)
+found = data.load(ConfigDict(dict(name="cifar10", dir={str(shared / "data" / "tfds")!r}, **keys)))
+assert found.class_names[:2] == ("airplane", "automobile")
+assert found.train.images.shape == (50000, 32, 32, 3)
+assert (np.bincount(found.train.labels) == 5000).all()
+assert (np.bincount(found.test().labels) == 1000).all()
+# What the release gives, but for the JPEG.
+np.testing.assert_allclose(found.mean, (0.4914, 0.4822, 0.4465), atol=1e-3)
+np.testing.assert_allclose(found.std, (0.2470, 0.2435, 0.2616), atol=3e-3)
+assert not {{"tensorflow", "jax"}} & set(sys.modules)
+"""
+    if not (shared / "data" / "tfds" / "cifar10").is_dir():
+        pytest.skip("CIFAR-10 is not among the reference data")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("num", "fraction"), [(10, 0.5), (11, 0.3), (5, 0.0), (5, 1.0)])
+def test_divide(num, fraction):
+    first, second = data.divide(num, fraction, seed=1)
+    assert len(first) == round(num * fraction)
+    np.testing.assert_array_equal(np.sort(np.r_[first, second]), np.arange(num))
+    assert (np.diff(first) > 0).all()
+    assert (np.diff(second) > 0).all()
+
+
+def test_orders_depend_on_every_argument():
+    base = {"seed": 0, "epoch": 0, "stream": 0}
+    orders = [
+        tuple(data.order(30, **base | change)) for change in ({}, {}, *({k: 1} for k in base))
+    ]
+    assert orders[0] == orders[1]
+    assert len(set(orders)) == 4
+    assert all(sorted(order) == list(range(30)) for order in orders)
+    assert (data.divide(30, 0.5, seed=0)[0] != data.divide(30, 0.5, seed=1)[0]).any()
+
+
+def test_batches_resume_in_the_middle():
+    keys = {"seed": 5, "epoch": 2, "stream": 1}
+    straight = list(data.batch_indices(23, 4, **keys))
+    assert [len(batch) for batch in straight] == [4] * 5
+    assert len(set(np.concatenate(straight))) == 20
+    for first in range(6):
+        resumed = list(data.batch_indices(23, 4, **keys, first=first))
+        assert len(resumed) == 5 - first
+        for a, b in zip(resumed, straight[first:], strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(DataError, match="do not fill a batch of 4"):
+        data.batch_indices(3, 4, **keys)  # at the call, not at the first batch
+
+
+@pytest.mark.parametrize("num", [3, 8, 9])
+def test_padded_batches_have_every_image_once(num):
+    split = Split(images(num), np.arange(num, dtype=np.int32))
+    seen = []
+    for batch, labels, weights in data.padded_batches(split, 4):
+        assert batch.shape == (4, 6, 6, 1)
+        assert (batch.dtype, labels.dtype, weights.dtype) == (np.uint8, np.int32, np.float32)
+        real = weights == 1
+        assert (weights[~real] == 0).all()
+        np.testing.assert_array_equal(batch[real], split.images[labels[real]])
+        seen += list(labels[real])
+    assert seen == list(range(num))
