@@ -1,0 +1,325 @@
+"""Checkpoints of a run: written in the background, checked to the byte when they are read.
+
+A folder of step folders, as orbax lays them out: item "state" (the arrays) and item "about" (JSON:
+what the driver says of the run, versions, and a checksum of every array and of itself). Besides
+them there may be `corrupt-STEP`, a step that could not be read and that `restore` put out of the
+way, and, while a step is written anew, `replaced-STEP`.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import logging
+import os
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+from etils import epath
+from jax.experimental import multihost_utils
+
+from istanas_jax import __version__
+
+FORMAT = 1
+VERSIONS = {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint")}
+VERSIONS["istanas_jax"] = __version__
+# orbax tells every step of its work through absl's logger, which others share.
+logging.getLogger("absl").addFilter(
+    lambda record: record.levelno >= logging.WARNING or "orbax" not in record.pathname
+)
+
+
+class CheckpointError(ValueError):
+    """Checkpoints that cannot be used, said in one sentence."""
+
+
+class Restored(NamedTuple):
+    """What `Checkpoints.restore` gives."""
+
+    step: int
+    state: Any
+    about: dict
+
+
+class Checkpoints:
+    """The checkpoints in `folder`; a context manager, since leaving it waits for the last save.
+
+    Args:
+      folder: a path or gs:// address; made if it is not there.
+      keep: how many of the last steps stay. The best, by score, stays besides.
+      every_minutes: `due` that long after the last save, or after opening.
+      every_steps: `due` as well this many steps after the last one; 0 for never.
+      warn: is told about steps that are passed over.
+      clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        *,
+        keep: int,
+        every_minutes: float,
+        every_steps: int = 0,
+        warn: Callable[[str], object] = print,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if keep < 1:
+            raise CheckpointError(f"keep = {keep}: at least one checkpoint must be kept")
+        self.seconds_blocked = 0.0  # wall time that `save` held its caller, all in all
+        self.folder = _absolute(folder)
+        self._every_seconds = 60 * every_minutes
+        self._every_steps = every_steps
+        self._warn = warn
+        self._clock = clock
+        if jax.process_index() == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for unfinished in self.folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+                unfinished.rmtree()  # of a run that was killed
+        self._settle_replaced()
+        self._scores: dict[int, float | None] = {}
+        self._manager = ocp.CheckpointManager(
+            self.folder,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=_LastAndBest(keep, self._scores),
+                cleanup_tmp_directories=True,  # for gs://, where they have no name of their own
+            ),
+        )
+        # Read here and not by orbax (best_fn), which fails to open on a damaged score.
+        for step in self._manager.all_steps():
+            with contextlib.suppress(Exception):  # `restore` is the one to complain
+                self._scores[step] = _read(self.folder / str(step))["score"]
+        self._last_step = self.latest_step() or 0
+        self._last_time = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error) -> None:
+        try:
+            self._wait()
+            self._settle_replaced()
+        finally:
+            with contextlib.suppress(Exception):  # once more what has just been told
+                self._manager.close()
+
+    def latest_step(self) -> int | None:
+        """The newest step, be it still under way."""
+        return self._manager.latest_step()
+
+    def due(self, step: int) -> bool:
+        """Whether it is time to save."""
+        due = self._clock() - self._last_time >= self._every_seconds or (
+            0 < self._every_steps <= step - self._last_step
+        )
+        # Process 0 decides: clocks differ, and a save without one of them would never end.
+        return bool(multihost_utils.broadcast_one_to_all(np.int32(due)))
+
+    def save(
+        self, step: int, state, *, about: dict, score: float | None = None, wait: bool = False
+    ) -> None:
+        """Start to write `state` (a pytree of arrays), in place of a save of the same step.
+
+        The caller may donate the arrays at once. A save that is under way is waited for first.
+
+        Args:
+          about: JSON-able; `format`, `versions`, `written`, `score` and `leaves` are added.
+          score: the step with the highest is kept, the later if two are equal.
+        """
+        start = time.perf_counter()
+        about = about | {
+            "format": FORMAT,
+            "versions": VERSIONS,
+            "written": datetime.datetime.now(datetime.UTC).isoformat(),
+            "score": None if score is None else float(score),
+            "leaves": {name: [_kind(x), _crc32(x)] for name, x in _named(state)},
+        }
+        signed = _sign(about)
+        self._wait()
+        self._settle_replaced()
+        if step in self._manager.all_steps():
+            self._move(step, f"replaced-{step}")
+        self._scores[step] = about["score"]
+        # orbax keeps views of the arrays of a CPU, not copies. JAX does not reuse a buffer that
+        # has such a view, donated or not, so they hold what they held; a test makes sure of it.
+        items = {"state": ocp.args.StandardSave(state), "about": ocp.args.JsonSave(signed)}
+        with self._telling():
+            self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+        if wait:
+            self._wait()
+        self._last_step, self._last_time = step, self._clock()
+        self.seconds_blocked += time.perf_counter() - start
+
+    def restore(self, like) -> Restored | None:
+        """The newest step that is whole, placed as `like` is; None if there is no step at all.
+
+        Damaged steps are passed over with a warning and, once an older one has been read, renamed
+        to `corrupt-STEP`, so that the run can save that step again.
+
+        Args:
+          like: arrays or ShapeDtypeStructs; those without a sharding go to the default device.
+        """
+        self._wait()
+        damaged = {}
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                path = self.folder / str(step)
+                about = _read(path)
+                _check_fit(like, about, path)
+                state = _read_state(path / "state", about["leaves"])
+            except CheckpointError:
+                raise
+            except Exception as error:  # a flipped bit surfaces as almost any of them
+                damaged[step] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                continue
+            for bad, why in damaged.items():
+                self._move(bad, f"corrupt-{bad}")
+                self._warn(
+                    f"checkpoint {self.folder / str(bad)} is damaged ({why}) and renamed to "
+                    f"corrupt-{bad}; using step {step} instead"
+                )
+            self._last_step = step
+            placed = [_place(state[name], x) for name, x in _named(like)]
+            return Restored(step, jax.tree.unflatten(jax.tree.structure(like), placed), about)
+        if damaged:
+            reasons = "; ".join(f"{step}: {why}" for step, why in damaged.items())
+            raise CheckpointError(f"no checkpoint in {self.folder} can be read ({reasons})")
+        return None
+
+    def _wait(self) -> None:
+        with self._telling():
+            self._manager.wait_until_finished()
+
+    @contextlib.contextmanager
+    def _telling(self):
+        try:
+            yield
+        except Exception as error:
+            raise CheckpointError(f"could not write to {self.folder}: {error}") from error
+
+    def _move(self, step: int, name: str) -> None:
+        """Rename the folder of a step, so that it is none any more."""
+        if jax.process_index() == 0:
+            if (self.folder / name).exists():
+                (self.folder / name).rmtree()
+            (self.folder / str(step)).rename(self.folder / name)
+        ocp.multihost.sync_global_processes(name)
+        self._scores.pop(step, None)
+        self._manager.reload()
+
+    def _settle_replaced(self) -> None:
+        """With no save under way: drop the old version of a step, or take it back."""
+        if jax.process_index() == 0:
+            for old in self.folder.glob("replaced-*"):
+                step = self.folder / old.name.removeprefix("replaced-")
+                old.rmtree() if step.exists() else old.rename(step)
+        ocp.multihost.sync_global_processes("settle_replaced")
+
+
+def read_about(folder: str | os.PathLike, step: int | None = None) -> dict:
+    """What was saved about a step, the newest if none is given, without reading its arrays."""
+    folder = _absolute(folder)
+    steps = ocp.utils.checkpoint_steps(folder) if step is None else [step]
+    if not steps:
+        raise CheckpointError(f"there is no checkpoint in {folder}")
+    path = folder / str(max(steps))
+    try:
+        return _read(path)
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
+
+
+@dataclasses.dataclass
+class _LastAndBest(ocp.checkpoint_managers.PreservationPolicy):
+    """Keep the last n steps and the one with the highest score."""
+
+    n: int
+    scores: dict[int, float | None]  # shared with Checkpoints, which fills it
+
+    def should_preserve(self, checkpoints: Sequence, *, context) -> list[bool]:
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
+        scores = {s: x for s in steps if (x := self.scores.get(s)) is not None and x == x}  # no NaN
+        kept = {*steps[-self.n :], *sorted(scores, key=lambda s: (scores[s], s))[-1:]}
+        return [checkpoint.step in kept for checkpoint in checkpoints]
+
+
+def _absolute(folder: str | os.PathLike) -> epath.Path:
+    """As orbax wants it; a gs:// address is absolute, and Path.absolute would spoil it."""
+    path = epath.Path(folder)
+    return path if path.is_absolute() else path.absolute()
+
+
+def _read(path: epath.Path) -> dict:
+    """The "about" of a step folder; ValueError if it is not as it was written."""
+    signed = json.loads((path / "about" / "metadata").read_text())
+    about = {key: value for key, value in dict(signed).items() if key != "crc32"}
+    if signed.get("crc32") != _sign(about)["crc32"]:
+        raise ValueError("the checksum of about differs")
+    return about
+
+
+def _sign(about: dict) -> dict:
+    about = json.loads(json.dumps(about))  # fails here if at all, and turns keys into strings
+    return about | {"crc32": zlib.crc32(json.dumps(about, sort_keys=True).encode())}
+
+
+def _read_state(path: epath.Path, leaves: dict[str, list]) -> dict[str, np.ndarray]:
+    """The arrays by name; ValueError if one is not as it was written.
+
+    By tensorstore and not by orbax, which gives up at the first array it cannot read while the
+    others are still being read into its closed event loop, each with a traceback on the terminal.
+    """
+    context = ts.Context()  # its cache must not outlive the files
+
+    def open_(name):
+        kvstore = {"driver": "ocdbt", "base": f"{path.as_uri()}/", "path": f"{name}/"}
+        return ts.open({"driver": "auto", "kvstore": kvstore}, context=context)
+
+    opening = {name: open_(name) for name in leaves}
+    reading = {name: array.result().read() for name, array in opening.items()}
+    state = {name: array.result() for name, array in reading.items()}
+    bad = [name for name, x in state.items() if [_kind(x), _crc32(x)] != leaves[name]]
+    if bad:
+        raise ValueError(f"the checksum of {', '.join(bad[:3])} differs")
+    return state
+
+
+def _named(tree) -> list[tuple[str, Any]]:
+    """The leaves with their names, those that orbax gives them."""
+    flat = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in flat]
+
+
+def _kind(x) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def _crc32(x) -> int:
+    """32 MB in 10 ms; BLAKE2b, no better against accidents, takes four times as long."""
+    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+
+
+def _check_fit(like, about: dict, path: epath.Path) -> None:
+    if about["format"] != FORMAT:
+        raise CheckpointError(f"checkpoint {path} has format {about['format']}, not {FORMAT}")
+    saved = {name: kind for name, (kind, _) in about["leaves"].items()}
+    wanted = {name: _kind(x) for name, x in _named(like)}
+    differing = sorted(n for n in saved | wanted if saved.get(n) != wanted.get(n))
+    if differing:
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        names = ", ".join(differing[:3]) + more
+        raise CheckpointError(f"checkpoint {path} is of another network: {names} differ")
+
+
+def _place(x: np.ndarray, like) -> jax.Array:
+    sharding = getattr(like, "sharding", None)
+    if sharding is None or not getattr(like, "committed", True):
+        return jnp.array(x)
+    return jax.device_put(x, sharding, may_alias=False)
