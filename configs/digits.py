@@ -25,6 +25,8 @@ def get_config(variant: str = "") -> ConfigDict:
             "pad": 1,
             "flip": False,  # a mirrored digit is another sign
             "holdout": 0.1,
+            "test": 0.2,
+            "limit": 0,
         }
     )
     config.architecture = paper.architecture()

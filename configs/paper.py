@@ -46,6 +46,8 @@ def cifar10() -> ConfigDict:
             "pad": 4,  # supplement: pad with 0, then crop at random
             "flip": True,  # supplement
             "holdout": 0.0,  # fraction of the training images kept aside for monitoring
+            "test": 0.0,  # fraction that becomes the test split where the data has none
+            "limit": 0,  # use that many training images; 0: all
         }
     )
 
@@ -79,6 +81,7 @@ def network() -> ConfigDict:
             "drop_path": 0.2,  # release: reached linearly over the epochs
             "cutout": 16,  # release
             "label_smoothing": 0.0,
+            "sync_norms": False,  # release: batch statistics of each device alone
             "dtype": "float32",  # of activations; parameters and statistics are always float32
         }
     )
@@ -119,7 +122,7 @@ def budget() -> ConfigDict:
 
 def checkpoint() -> ConfigDict:
     """All ours."""
-    return ConfigDict({"every_minutes": 10.0, "keep": 2})
+    return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep": 2})
 
 
 def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:

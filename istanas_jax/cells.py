@@ -158,7 +158,7 @@ class Cell(nn.Module):
         s0: Float[Array, "B H W C0"],
         s1: Float[Array, "B H W C1"],
         coefficients: Float[Array, "nodes s"] | None,
-        drop_path: Float[Array, ""] | None,
+        paths: Float[Array, "B nodes picks"] | None,
         mode: Mode,
     ) -> Float[Array, "B Ho Wo Cout"]:
         plan = self.plan
@@ -172,8 +172,8 @@ class Cell(nn.Module):
                 stride = 2 if plan.reduction and predecessor < NUM_INPUTS else 1
                 run = Operation(op, plan.channels, stride, self.regime, name=operation_name(j, k))
                 y = run(states[predecessor], mode)
-                if drop_path is not None and mode.train and not self._spared(op, stride):
-                    y = _drop(y, drop_path, self.make_rng("drop_path"))
+                if paths is not None and not self._spared(op, stride):
+                    y = paths[:, j, k, None, None, None].astype(y.dtype) * y
                 if coefficients is not None:
                     y = coefficients[j, len(node) - 1 - k].astype(y.dtype) * y
                 total = total + y
@@ -187,13 +187,6 @@ class Cell(nn.Module):
 
 def operation_name(node: int, connection: int) -> str:
     return f"node{node}_connection{connection}"
-
-
-def _drop(y, rate, key):
-    """Drop the path for some samples, and scale the others so that the mean stays."""
-    keep = 1 - rate
-    kept = jax.random.bernoulli(key, keep, (y.shape[0], 1, 1, 1))
-    return jnp.where(kept, y / keep.astype(y.dtype), 0)
 
 
 class Stem(nn.Module):

@@ -16,6 +16,8 @@ import ast
 import functools
 import json
 import os
+import random
+import re
 import types
 import warnings
 from collections.abc import Iterable, Mapping
@@ -33,7 +35,7 @@ from istanas_jax.genotype_check import (
     whole,
 )
 from istanas_jax.published import CELLS, PARAMETERS
-from istanas_jax.search_space import NUM_INPUTS
+from istanas_jax.search_space import NUM_INPUTS, num_candidates
 
 Support = tuple[tuple[int, ...], ...]  # per node its flat indices, strongest first
 
@@ -84,7 +86,9 @@ class Genotype:
 
     def to_json(self) -> str:
         """JSON, one line per field; nodes are nested lists only where s is not 2."""
-        lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in self._plain().items()]
+        lines = [
+            f" {json.dumps(key)}: {json.dumps(value)}" for key, value in self.to_dict().items()
+        ]
         return "{\n" + ",\n".join(lines) + "\n}"
 
     @classmethod
@@ -102,12 +106,12 @@ class Genotype:
             raise GenotypeError(
                 f"not a genotype in JSON: expected an object, found {show(content)}"
             )
-        return cls._from_fields(content)
+        return cls.from_dict(content)
 
     def to_text(self) -> str:
         """The text that DARTS prints; nodes are nested lists only where s is not 2."""
         parts = []
-        for key, value in self._plain().items():
+        for key, value in self.to_dict().items():
             contiguous = key.endswith("_concat") and value == list(range(value[0], value[-1] + 1))
             shown = f"range({value[0]}, {value[-1] + 1})" if contiguous else value
             parts.append(f"{key}={shown}")
@@ -132,7 +136,7 @@ class Genotype:
         match call:
             case ast.Call(func=ast.Name(id="Genotype"), args=[], keywords=keywords):
                 pairs = [(keyword.arg or "**", _literal(keyword.value)) for keyword in keywords]
-                return cls._from_fields(_unique(pairs))
+                return cls.from_dict(_unique(pairs))
         raise GenotypeError(
             "not a genotype in DARTS text: expected Genotype(normal=..., normal_concat=..., "
             "reduce=..., reduce_concat=...)"
@@ -162,7 +166,7 @@ class Genotype:
             reduce_concat=range(NUM_INPUTS, NUM_INPUTS + len(reduce)),
         )
 
-    def _plain(self) -> dict[str, list]:
+    def to_dict(self) -> dict[str, list]:
         """The fields as lists, strings and whole numbers, a cell flat if s is 2."""
         flat = len(self.normal[0]) == 2
         plain = {}
@@ -173,7 +177,8 @@ class Genotype:
         return plain
 
     @classmethod
-    def _from_fields(cls, content: Mapping[str, Any]) -> Genotype:
+    def from_dict(cls, content: Mapping[str, Any]) -> Genotype:
+        """From what `to_dict` gives, checked."""
         known = [field.name for field in fields(cls)]
         for key in content:
             if key not in known:
@@ -187,6 +192,8 @@ class Genotype:
 def load(spec: str | os.PathLike) -> Genotype:
     """A genotype by published name, as JSON or DARTS text, or from a file that holds either.
 
+    `random:SEED` is one drawn at random.
+
     A published name wins over a file of the same name.
     """
     path = os.fspath(spec)
@@ -195,10 +202,12 @@ def load(spec: str | os.PathLike) -> Genotype:
             return published()[spec]
         if spec.lstrip().startswith(("{", "Genotype(")):
             return _parse(spec)
+        if number := re.fullmatch(r"random:(\d+)", spec):
+            return random_genotype(int(number[1]))
         if not os.path.exists(path):
             raise GenotypeError(
                 f"unknown genotype {show(spec)}{suggest(spec, list(CELLS), n=3)}; accepted are "
-                "a published name, the path of an existing file, and JSON or DARTS text"
+                "a published name, the path of an existing file, JSON or DARTS text, random:SEED"
             )
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -209,6 +218,15 @@ def load(spec: str | os.PathLike) -> Genotype:
         raise GenotypeError(f"{path}: {error.strerror}") from None
     except GenotypeError as error:
         raise GenotypeError(f"{path}: {error}") from None
+
+
+def random_genotype(seed: int, *, num_nodes: int = 4, s: int = 2) -> Genotype:
+    """Cells drawn uniformly from the search space: each node takes s of its candidates."""
+    draw = random.Random(seed)
+    cells = [
+        [draw.sample(range(num_candidates(node)), s) for node in range(num_nodes)] for _ in range(2)
+    ]
+    return Genotype.from_supports(*cells)
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class TargetNet(nn.Module):
         *,
         train: bool,
         coefficients: Float[Array, "cells nodes s"] | None = None,
-        drop_path: Float[Array, ""] | None = None,
+        paths: Float[Array, "B cells nodes picks"] | None = None,
         axis_name: str | None = None,
     ) -> tuple[Float[Array, "B classes"], Float[Array, "B classes"] | None]:
         """Logits, and those of the auxiliary head (None in evaluation, or without a head).
@@ -50,7 +50,7 @@ class TargetNet(nn.Module):
           x: normalised images.
           train: normalise by the batch, and move the running statistics.
           coefficients: of the connections, strongest first; 1 if None.
-          drop_path: probability of dropping a connection (needs an rng "drop_path").
+          paths: what connections are multiplied by for each image, see `draw_paths`; 1 if None.
           axis_name: pmapped axis over which batch statistics are shared, if any.
         """
         mode = Mode(train, axis_name)
@@ -66,12 +66,24 @@ class TargetNet(nn.Module):
             )
             cell = Cell(plan, nodes, tuple(out), regime, name=cell_name(index))
             weights = None if coefficients is None else coefficients[int(plan.reduction)]
-            s0, s1 = s1, cell(s0, s1, weights, drop_path, mode)
+            factors = None if paths is None else paths[:, index]
+            s0, s1 = s1, cell(s0, s1, weights, factors, mode)
             wanted = self.auxiliary and (train or self.is_initializing())
             if wanted and index == auxiliary_cell(self.cells):
                 head = AuxiliaryHead(self.stem, self.classes, name="auxiliary")
                 auxiliary = head(s1, mode)
         return Classifier(self.classes, name="classifier")(s1), auxiliary
+
+
+def draw_paths(
+    net: TargetNet, key: jax.Array, rate: Float[Array, ""], batch: int
+) -> Float[Array, "B cells nodes picks"]:
+    """Drop-path: 0 with probability `rate`, otherwise what keeps the mean. One draw for all."""
+    cells = (net.genotype.normal, net.genotype.reduce)
+    picks = max(len(node) for cell in cells for node in cell)
+    shape = (batch, net.cells, max(map(len, cells)), picks)
+    kept = jax.random.uniform(key, shape) >= rate
+    return kept / (1 - rate)
 
 
 def cell_name(index: int) -> str:

@@ -146,7 +146,9 @@ def test_load_names_the_file_it_cannot_read(tmp_path, content, sentence):
         genotype.load(str(tmp_path))
 
 
-ACCEPTED = "accepted are a published name, the path of an existing file, and JSON or DARTS text"
+ACCEPTED = (
+    "accepted are a published name, the path of an existing file, JSON or DARTS text, random:SEED"
+)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,28 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 # A module may import modules of lower levels, and of its own level.
 LEVELS = (
-    {"search_space", "genotype", "genotype_check", "published"},
+    {"search_space", "genotype", "genotype_check", "published", "cell_layout", "drawing"},
     {"sparse_coding", "active_set", "architecture"},
     {"kernels", "batch_norm", "ops", "slots", "cells", "target_net", "supernet", "selection"}
     | {"interop", "describe"},
-    {"bench.recovery", "bench.step"},
+    {"data", "data_prepare", "augment", "parallel", "train_state", "optimizers", "steps"}
+    | {"recipes", "evaluation", "checkpoints", "metrics", "progress", "curves", "workdir"}
+    | {"interrupts", "session", "loop", "search", "training", "bench.recovery", "bench.step"},
+    {"two_stage", "retrain"},
     {"config_files", "cli", "__main__"},
 )
 NO_JAX = LEVELS[0]
+DRIVERS = LEVELS[4]  # never import each other
 NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sparse coding
-ONLY_IN = {"jaxopt": {"sparse_coding"}, "torch": set(), "tensorflow": set()}
+ONLY_IN = {
+    "jaxopt": {"sparse_coding"},
+    "orbax": {"checkpoints"},
+    "tensorflow_datasets": {"data_prepare"},
+    "cv2": {"data_prepare"},
+    "matplotlib": {"curves"},
+    "torch": set(),
+    "tensorflow": set(),
+}
 
 
 def level(module: str) -> int:
@@ -60,6 +72,12 @@ def test_imports(module):
             if target:
                 assert level(target) <= level(module), f"{module} imports {target} above it"
                 assert not (module in NETWORKS and target in LEVELS[1]), f"{module}: {target}"
+                assert not (module in DRIVERS and target in DRIVERS), f"{module}: {target}"
         if module in NO_JAX:
             assert root not in ("jax", "flax", "numpy", "optax"), f"{module} imports {root}"
         assert module in ONLY_IN.get(root, {module}), f"{module} imports {root}"
+
+
+def test_pmap_is_in_one_place():
+    users = {name for name, path in modules().items() if "pmap(" in path.read_text()}
+    assert users == {"parallel"}

@@ -10,7 +10,7 @@ import pytest
 from istanas_jax import genotype, ops
 from istanas_jax.batch_norm import EPSILON, Mode, batch_norm, init_stats
 from istanas_jax.cells import AuxiliaryHead, init_variables
-from istanas_jax.target_net import TargetNet, init_target
+from istanas_jax.target_net import TargetNet, draw_paths, init_target
 
 TRAIN = Mode(train=True)
 
@@ -90,13 +90,24 @@ def test_drop_path_drops_samples_and_spares_identity():
     net = TargetNet(genotype.load("ISTA_twostage"), classes=3, cells=3, channels=4)
     x = images(0, 2, 8, 8, 3)
     variables = init_target(net, jax.random.key(0), 8)
-    apply = jax.jit(partial(net.apply, train=True, mutable="batch_stats"))
-    run = lambda rate, key: apply(  # noqa: E731
-        variables, x, drop_path=jnp.float32(rate), rngs={"drop_path": jax.random.key(key)}
-    )[0][0]
-    plain = apply(variables, x, rngs={"drop_path": jax.random.key(0)})[0][0]
-    np.testing.assert_allclose(run(0.0, 0), plain, atol=1e-6)
-    assert not np.allclose(run(0.5, 0), run(0.5, 1))
+    apply = jax.jit(lambda x, paths: net.apply(variables, x, train=False, paths=paths)[0])
+    kept = jnp.ones((2, 3, 4, 2))
+    plain = apply(x, kept)
+    # One image without any connection but identity: the other does not notice.
+    one = apply(x, kept.at[0].set(0))
+    np.testing.assert_array_equal(one[1], plain[1])
+    assert not np.allclose(one[0], plain[0], atol=1e-3)
+    # Identity (node 0, first connection of the normal cell) stays whatever its factor is.
+    np.testing.assert_array_equal(apply(x, kept.at[:, 0, 0, 0].set(0)), plain)
+    assert not np.allclose(apply(x, kept.at[:, 0, 0, 1].set(0)), plain, atol=1e-3)
+
+
+def test_paths_are_dropped_as_often_as_asked():
+    net = TargetNet(genotype.load("ISTA_twostage"), classes=3, cells=20, channels=4)
+    paths = np.asarray(draw_paths(net, jax.random.key(0), jnp.float32(0.2), 100))
+    assert set(np.unique(paths)) == {np.float32(0), np.float32(1) / np.float32(0.8)}
+    # 32,000 draws: a standard deviation of 0.0022.
+    assert abs((paths == 0).mean() - 0.2) < 0.01
 
 
 @pytest.mark.parametrize(("kind", "size"), [("cifar", 7), ("imagenet", 6)])

@@ -1,0 +1,247 @@
+"""The loop around the steps: epochs, checkpoints, progress, guards; the same for every phase."""
+
+import signal
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.interrupts import Interrupted
+from istanas_jax.progress import Progress
+from istanas_jax.session import Session
+from istanas_jax.train_state import Totals
+
+# Steps given to the device before the host waits for the oldest of them: enough for the device to
+# have work at all times, few enough to stop soon after something went wrong.
+AHEAD = 2
+
+
+class TrainingError(ValueError):
+    """A run that cannot go on, said in one sentence."""
+
+
+class Task(Protocol):
+    """What a phase adds to the loop."""
+
+    name: str
+    epochs: int
+    steps_per_epoch: int
+    batch: int
+    notes: dict[str, Any]  # of the epoch so far, JSON-able; kept in checkpoints
+
+    def compile(self, state) -> None: ...
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[np.ndarray, ...]]: ...
+
+    def before(self, state, step: int) -> Any: ...
+
+    def step(self, state, *batch) -> tuple[Any, Totals]: ...
+
+    def end_epoch(self, state) -> tuple[Any, dict[str, Any]]:
+        """The state for the next epoch, and figures of this one; `heldout_accuracy` is a score."""
+
+    def check(self, step: int) -> None:
+        """Raise if something went wrong up to this step that the loss does not show."""
+
+    def learning_rate(self, step: int) -> float: ...
+
+    def figures(self) -> str: ...
+
+
+class Seconds:
+    """Where the time goes, by name."""
+
+    def __init__(self):
+        self.spent: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[name] += time.perf_counter() - begin
+
+
+class Fitted(NamedTuple):
+    """What `fit` gives."""
+
+    state: Any
+    seconds: dict[str, float]  # all in all and by kind, those of earlier sessions too
+
+
+def fit(task: Task, state, session: Session) -> Fitted:
+    """Train to the end of the task's epochs, from where its last checkpoint stands.
+
+    Args:
+      state: as at the very start.
+    """
+    settings = session.config.checkpoint
+    with Checkpoints(
+        session.workdir / "checkpoints" / task.name.replace(" ", "_"),
+        keep=settings.keep,
+        every_minutes=settings.every_minutes,
+        every_steps=settings.every_steps,
+        warn=session.say,
+    ) as checkpoints:
+        fitting = _Fit(task, session, checkpoints)
+        state = fitting.run(session.devices.replicate(state))
+        return Fitted(state, fitting.all_seconds())
+
+
+class _Fit:
+    def __init__(self, task: Task, session: Session, checkpoints: Checkpoints):
+        self.task, self.session, self.checkpoints = task, session, checkpoints
+        self.total = task.epochs * task.steps_per_epoch
+        self.seconds = Seconds()
+        self.earlier: dict[str, float] = {}  # seconds of this phase in earlier sessions
+        self.begin = time.perf_counter()
+        self.score: float | None = None
+        self.pending: deque[tuple[int, Totals]] = deque()
+        self.recent: deque[tuple[float, int]] = deque(maxlen=50)
+
+    def run(self, state):
+        state = self._resume(state)
+        step = int(state.step)
+        if step == self.total:
+            self.begin = time.perf_counter()  # nothing was done
+            return state
+        self.session.say(f"{self.task.name}: compiling ...")
+        with self.seconds.of("compile"):
+            self.task.compile(state)
+        self.session.say(f"{self.task.name}: compiled in {self.seconds.spent['compile']:.0f} s")
+        with (
+            Progress(self.task.name, total=self.total, done=step) as self.progress,
+            self.session.saying(self.progress.say),
+        ):
+            while step < self.total:
+                for batch in self._timed_batches(*divmod(step, self.task.steps_per_epoch)):
+                    state = self._one(state, step, batch)
+                    step += 1
+                    if step % self.task.steps_per_epoch == 0:
+                        state = self._end_epoch(state, step)
+                    self._save_if_due(state, step)
+        return state
+
+    def _resume(self, state):
+        log = self.session.log
+        restored = self.checkpoints.restore(state)
+        if restored is None:
+            log.rewind(self.task.name, -1)
+            return state
+        log.rewind(self.task.name, restored.step)
+        self.task.notes = restored.about["notes"]
+        self.earlier = restored.about["seconds"]
+        if restored.step < self.total:
+            self.session.say(
+                f"{self.task.name}: going on from step {restored.step} of {self.total}"
+            )
+        return self.session.devices.replicate(restored.state)
+
+    def _timed_batches(self, epoch: int, first: int):
+        batches = self.task.batches(epoch, first)
+        while True:
+            with self.seconds.of("data"):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                batch = tuple(map(self.session.devices.split, batch))
+            yield batch
+
+    def _one(self, state, step: int, batch):
+        with self.seconds.of("recovery"):
+            state = self.task.before(state, step)
+        with self.seconds.of("step"):
+            state, totals = self.task.step(state, *batch)
+            self.pending.append((step, totals))
+        self._settle(AHEAD)
+        return state
+
+    def _settle(self, ahead: int) -> None:
+        """Wait until at most `ahead` steps are under way, and look at those that are done."""
+        while len(self.pending) > ahead:
+            step, totals = self.pending.popleft()
+            with self.seconds.of("step"):
+                totals = jax.device_get(totals)
+            loss = float(totals.loss / totals.images)
+            if not np.isfinite(loss):
+                raise TrainingError(
+                    f"{self.task.name}: the loss of step {step} is {loss}, at learning rate "
+                    f"{self.task.learning_rate(step):.3g}; {self._last_good()}"
+                )
+            self.recent.append((time.perf_counter(), step))
+            self.task.check(step)
+            self._show(step + 1, loss, float(totals.correct / totals.images))
+
+    def _last_good(self) -> str:
+        step = self.checkpoints.latest_step()
+        if step is None:
+            return "there is no checkpoint from before it"
+        return f"the last good checkpoint is {self.checkpoints.folder / str(step)}"
+
+    def _rate(self) -> float:
+        """Images per second over the last steps."""
+        (begin, first), (end, last) = self.recent[0], self.recent[-1]
+        return self.task.batch * (last - first) / (end - begin) if last > first else 0.0
+
+    def _show(self, done: int, loss: float, accuracy: float) -> None:
+        epoch = (done - 1) // self.task.steps_per_epoch + 1
+        self.progress.update(
+            done,
+            f"epoch {epoch}/{self.task.epochs}  {self._rate():,.0f} images/s  loss {loss:.3f}  "
+            f"accuracy {100 * accuracy:.1f} %{self.task.figures()}",
+        )
+
+    def _end_epoch(self, state, step: int):
+        self._settle(0)
+        with self.seconds.of("evaluation"):
+            state, figures = self.task.end_epoch(state)
+        self.score = figures.get("heldout_accuracy")
+        row = {"phase": self.task.name, "step": step, "epoch": step // self.task.steps_per_epoch}
+        row |= figures | self.task.notes
+        row |= {
+            "learning_rate": self.task.learning_rate(step - 1),
+            "images_per_second": round(self._rate(), 1),
+            "seconds": self.all_seconds(),
+        }
+        with self.seconds.of("log"):
+            self.session.log.write(row)
+        self.task.notes = {}
+        return state
+
+    def all_seconds(self) -> dict[str, float]:
+        spent = self.seconds.spent | {"total": time.perf_counter() - self.begin}
+        kinds = spent | self.earlier
+        return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(kinds)}
+
+    def _save_if_due(self, state, step: int) -> None:
+        stop = self.session.stop.signal
+        if not (self.checkpoints.due(step) or stop is not None or step == self.total):
+            return
+        self._settle(0)  # only what is known to be good is kept
+        at_epoch = step % self.task.steps_per_epoch == 0
+        with self.seconds.of("checkpoint"):
+            self.checkpoints.save(
+                step,
+                state,
+                about={
+                    "phase": self.task.name,
+                    "epoch": step // self.task.steps_per_epoch,
+                    "notes": self.task.notes,
+                    "seconds": self.all_seconds(),
+                },
+                score=self.score if at_epoch else None,
+                wait=stop is not None or step == self.total,
+            )
+        if stop is not None and step < self.total:
+            name = signal.Signals(stop).name
+            raise Interrupted(
+                f"{name}: {self.task.name} saved at step {step} of {self.total}; "
+                "the same command goes on from there",
+                stop,
+            )

@@ -1,0 +1,41 @@
+"""SGD for W and Adam for b, from the `weights` and `b` parts of a config."""
+
+import optax
+from ml_collections import ConfigDict
+
+DECAYS = ("cosine", "linear", "constant")
+
+
+def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> optax.Schedule:
+    """The rate as a function of the step; it moves at every step, the release's at every epoch."""
+    first, last = config.learning_rate, config.final_learning_rate
+    warmup = config.warmup_epochs * steps_per_epoch
+    steps = max(epochs * steps_per_epoch - warmup, 1)
+    if config.decay == "cosine":
+        decay = optax.cosine_decay_schedule(first, steps, alpha=last / first)
+    elif config.decay == "linear":
+        decay = optax.linear_schedule(first, last, steps)
+    elif config.decay == "constant":
+        decay = optax.constant_schedule(first)
+    else:
+        raise ValueError(f"decay {config.decay!r} is not one of {', '.join(DECAYS)}")
+    if not warmup:
+        return decay
+    return optax.join_schedules([optax.linear_schedule(0.0, first, warmup), decay], [warmup])
+
+
+def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformation:
+    """Clipped, then decay added to the gradient and not to the weight, as PyTorch does."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip),
+        optax.add_decayed_weights(config.weight_decay),
+        optax.sgd(rate, momentum=config.momentum),
+    )
+
+
+def adam(config: ConfigDict) -> optax.GradientTransformation:
+    """Decay added to the gradient."""
+    return optax.chain(
+        optax.add_decayed_weights(config.weight_decay),
+        optax.adam(config.learning_rate, b1=config.b1, b2=config.b2),
+    )

@@ -1,0 +1,34 @@
+"""Train a given cell from scratch: the evaluation of an architecture."""
+
+import os
+
+from ml_collections import ConfigDict
+
+from istanas_jax import data, genotype
+from istanas_jax.session import (
+    accuracies,
+    add_seconds,
+    each_once,
+    open_session,
+    write_architecture,
+    write_result,
+)
+from istanas_jax.training import TrainTask
+
+
+def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """Train `config.genotype`; returns what result.json holds."""
+    found = genotype.load(config.genotype)
+    with open_session(config, workdir) as session:
+        task = TrainTask(config, data.load(config.data), session, found)
+        write_architecture(session, found)
+        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        result = {
+            "schedule": "retrain",
+            **accuracies(trainings),
+            "genotype": found.to_dict(),
+            "parameters": task.parameters,
+            "seconds": {"retrain": add_seconds(trainings)},
+        }
+        write_result(session, result)
+        return result

@@ -1,0 +1,123 @@
+"""What the phases of one run share, and what every run leaves in its folder."""
+
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ml_collections import ConfigDict
+
+from istanas_jax import curves, drawing, metrics
+from istanas_jax.genotype import Genotype
+from istanas_jax.interrupts import Stop
+from istanas_jax.metrics import MetricsLog
+from istanas_jax.parallel import Devices
+from istanas_jax.progress import format_seconds
+from istanas_jax.workdir import Workdir
+
+
+@dataclass
+class Session:
+    """An open run."""
+
+    workdir: Workdir
+    config: ConfigDict
+    log: MetricsLog
+    devices: Devices
+    stop: Stop
+    say: Callable[[str], None] = print
+
+    @contextmanager
+    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
+        """While a progress bar is on the screen, lines go through it."""
+        before, self.say = self.say, say
+        try:
+            yield
+        finally:
+            self.say = before
+
+
+@contextmanager
+def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
+    """The run in the folder `path`, new or to be continued."""
+    workdir = Workdir.open(path, config)
+    with MetricsLog(workdir.path) as log, Stop() as stop:
+        yield Session(workdir, config, log, Devices(), stop)
+
+
+def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:
+    """`run` for each number; what was finished in an earlier session is read, not done again."""
+    results = []
+    for number in range(runs):
+        file = f"{name}_{number}.json"
+        figures = session.workdir.read(file)
+        if figures is None:
+            figures = run(number)
+            session.workdir.write(file, figures)
+        results.append(figures)
+    return results
+
+
+def add_seconds(results: list[dict]) -> dict[str, float]:
+    """Seconds by kind over several runs of a phase."""
+    kinds = {kind for figures in results for kind in figures["seconds"]}
+    return {
+        kind: round(sum(figures["seconds"].get(kind, 0) for figures in results), 2)
+        for kind in sorted(kinds)
+    }
+
+
+def write_architecture(session: Session, genotype: Genotype, coefficients=None) -> None:
+    """genotype.json and the two cells as pictures."""
+    session.workdir.write("genotype.json", genotype.to_dict())
+    drawing.write_cells(genotype, session.workdir / "cells", coefficients)
+
+
+def write_result(session: Session, result: dict) -> None:
+    """result.json and the curves; then the result in words."""
+    curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
+    session.workdir.write("result.json", result)
+    session.say(in_words(result, session.workdir))
+
+
+def accuracies(trainings: list[dict]) -> dict:
+    """Mean and deviation over the seeds of a training."""
+    values = [figures["test_accuracy"] for figures in trainings]
+    return {
+        "test_accuracy": statistics.fmean(values),
+        "test_accuracy_deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "test_accuracies": values,
+        "seeds": [figures["seed"] for figures in trainings],
+    }
+
+
+def describe_cells(genotype: Genotype) -> str:
+    """Both cells, a line per node."""
+    lines = []
+    for kind, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
+        states = ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(len(cell)))]
+        for j, node in enumerate(cell):
+            terms = " + ".join(f"{op}({states[source]})" for op, source in node)
+            lines.append(f"  {kind if j == 0 else '':9}  node {j} = {terms}")
+    return "\n".join(lines)
+
+
+def in_words(result: dict, workdir: Workdir) -> str:
+    deviation = result["test_accuracy_deviation"]
+    seeds = len(result["seeds"])
+    spread = f" ± {100 * deviation:.2f} over {seeds} seeds" if deviation is not None else ""
+    lines = [
+        "",
+        f"test accuracy {100 * result['test_accuracy']:.2f} %{spread}, "
+        f"{result['parameters']:,} parameters",
+        describe_cells(Genotype.from_dict(result["genotype"])),
+    ]
+    spent = []
+    for phase, seconds in result["seconds"].items():
+        spent.append(
+            f"{phase} {format_seconds(seconds['total'])} "
+            f"({format_seconds(seconds.get('compile', 0))} of it compiling)"
+        )
+    lines += [f"time: {', '.join(spent)}", f"everything is in {workdir.path}"]
+    return "\n".join(lines)

@@ -1,0 +1,247 @@
+"""One step of search, of training and of evaluation: pure functions for `parallel.Devices.map`.
+
+Arrays are positional: the state, then batches of uint8 images and labels, one device's part of
+them. What is fixed for a run is keyword-only.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, UInt8
+
+from istanas_jax.architecture import (
+    ArchState,
+    coefficients,
+    freeze,
+    keep_support,
+    move,
+    recover,
+)
+from istanas_jax.augment import augment, draw, normalise
+from istanas_jax.parallel import AXIS, own_part
+from istanas_jax.supernet import SuperNet, keep_inactive
+from istanas_jax.target_net import TargetNet, draw_paths
+from istanas_jax.train_state import SearchState, Totals, TrainState
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a phase sees its images and what it minimises."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pad: int
+    flip: bool
+    cutout: int
+    label_smoothing: float
+    auxiliary_weight: float
+    drop_path: float  # reached linearly at `total_steps`
+    sync_norms: bool  # batch statistics over all devices, or of each alone
+    total_steps: int
+
+    @property
+    def norm_axis(self) -> str | None:
+        return AXIS if self.sync_norms else None
+
+    def look(self, key: jax.Array, images: UInt8[Array, "B H W C"]) -> Float[Array, "B H W C"]:
+        """Augmented and normalised; every image in its own way, whatever the number of devices."""
+        draws = own_part(draw(key, len(images) * lax.axis_size(AXIS)))
+        return augment(
+            draws,
+            images,
+            mean=self.mean,
+            std=self.std,
+            pad=self.pad,
+            flip=self.flip,
+            cutout=self.cutout,
+        )
+
+    def loss(self, outputs, labels: Int[Array, " B"]) -> Float[Array, ""]:
+        """Cross-entropy, of the auxiliary head too if there is one."""
+        logits, auxiliary = outputs
+        value = self._cross_entropy(logits, labels)
+        if auxiliary is not None:
+            value += self.auxiliary_weight * self._cross_entropy(auxiliary, labels)
+        return value
+
+    def _cross_entropy(self, logits, labels):
+        logits = logits.astype(jnp.float32)
+        targets = jax.nn.one_hot(labels, logits.shape[-1])
+        targets = optax.smooth_labels(targets, self.label_smoothing)
+        return optax.softmax_cross_entropy(logits, targets).mean()
+
+
+def train_step(
+    state: TrainState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    *,
+    net: TargetNet,
+    sgd: optax.GradientTransformation,
+    recipe: Recipe,
+) -> tuple[TrainState, Totals]:
+    """One update of the weights of a network whose architecture is known."""
+    x = recipe.look(state.key(0), images)
+    paths = None
+    if recipe.drop_path:
+        rate = recipe.drop_path * state.step / recipe.total_steps
+        whole = len(images) * lax.axis_size(AXIS)
+        paths = own_part(draw_paths(net, state.key(1), rate, whole))
+
+    def loss_of_w(params):
+        outputs, moved = net.apply(
+            {"params": params, "batch_stats": state.stats},
+            x,
+            train=True,
+            paths=paths,
+            axis_name=recipe.norm_axis,
+            mutable="batch_stats",
+        )
+        return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
+
+    (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(state.params)
+    dw, stats, loss = lax.pmean((dw, stats, loss), AXIS)
+    change, moved = sgd.update(dw, state.sgd, state.params)
+    batch = _totals(loss, logits, labels)
+    state = state.replace(
+        step=state.step + 1,
+        params=optax.apply_updates(state.params, change),
+        stats=stats,
+        sgd=moved,
+        totals=state.totals + batch,
+    )
+    return state, batch
+
+
+def search_step(
+    state: SearchState,
+    b_images: UInt8[Array, "B H W C"],
+    b_labels: Int[Array, " B"],
+    w_images: UInt8[Array, "B H W C"],
+    w_labels: Int[Array, " B"],
+    *,
+    net: SuperNet,
+    sgd: optax.GradientTransformation,
+    adam: optax.GradientTransformation,
+    recipe: Recipe,
+    implicit_lam: float | None,
+) -> tuple[SearchState, Totals]:
+    """Algorithm 1, lines 3 and 4: an update of b on one batch, then of W_(S) on another."""
+    weights, arch = state.weights, state.arch
+
+    def outputs_of(params, arch: ArchState, stats, x):
+        return net.apply(
+            {"params": params, "batch_stats": stats},
+            x,
+            arch.support,
+            coefficients(arch, implicit_lam=implicit_lam),
+            train=True,
+            axis_name=recipe.norm_axis,
+            mutable="batch_stats",
+        )
+
+    b_x = recipe.look(weights.key(0), b_images)
+
+    def loss_of_b(b):
+        outputs, moved = outputs_of(weights.params, arch.replace(b=b), weights.stats, b_x)
+        return recipe.loss(outputs, b_labels), (outputs[0], moved["batch_stats"])
+
+    (b_loss, (b_logits, stats)), db = jax.value_and_grad(loss_of_b, has_aux=True)(arch.b)
+    db, b_loss, stats = lax.pmean((db, b_loss, stats), AXIS)
+    change, adam_state = adam.update(db, state.adam, arch.b)
+    arch = move(arch, optax.apply_updates(arch.b, change))
+
+    w_x = recipe.look(weights.key(1), w_images)
+
+    def loss_of_w(params):
+        outputs, moved = outputs_of(params, arch, stats, w_x)
+        return recipe.loss(outputs, w_labels), (outputs[0], moved["batch_stats"])
+
+    (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(weights.params)
+    dw, loss, stats = lax.pmean((dw, loss, stats), AXIS)
+    change, moved = sgd.update(dw, weights.sgd, weights.params)
+    updated = optax.apply_updates(weights.params, change)
+    params, sgd_state = keep_inactive(
+        net, arch.support, (weights.params, weights.sgd), (updated, moved)
+    )
+    batch = _totals(loss, logits, w_labels)
+    weights = weights.replace(
+        step=weights.step + 1,
+        params=params,
+        stats=stats,
+        sgd=sgd_state,
+        totals=weights.totals + batch,
+    )
+    b_totals = state.b_totals + _totals(b_loss, b_logits, b_labels)
+    return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals), batch
+
+
+def recovery_step(state: SearchState, *, lam: float) -> tuple[SearchState, dict[str, Array]]:
+    """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it."""
+    recovery = recover(state.arch, lam=lam)
+    uncertified = jnp.where(recovery.certified, 0, state.uncertified + 1)
+    before = jnp.sort(state.arch.support, -1)
+    changed = jnp.any(jnp.sort(recovery.arch.support, -1) != before, -1)
+    report = {
+        "changed": changed.sum(),
+        "uncertified": uncertified,
+        "kkt": jnp.max(jnp.where(state.arch.frozen, 0, recovery.code.kkt)),
+    }
+    return state.replace(arch=recovery.arch, uncertified=uncertified), report
+
+
+def epoch_step(state: SearchState, *, epsilon: float) -> tuple[SearchState, Float[Array, "c n"]]:
+    """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
+    z = keep_support(state.arch.z, state.arch.support)
+    difference = z - state.z_epoch
+    distance = jnp.sqrt(jnp.sum(difference * difference, -1))
+    arch = freeze(state.arch, distance, epsilon) if epsilon > 0 else state.arch
+    return state.replace(arch=arch, z_epoch=z), distance
+
+
+def evaluate_target(
+    state: TrainState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    mask: Float[Array, " B"],
+    *,
+    net: TargetNet,
+    recipe: Recipe,
+) -> Totals:
+    """Loss and accuracy with the running statistics, of images whose mask is 1."""
+    x = normalise(images, recipe.mean, recipe.std)
+    logits, _ = net.apply({"params": state.params, "batch_stats": state.stats}, x, train=False)
+    return _masked(logits, labels, mask)
+
+
+def evaluate_super(
+    state: SearchState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    mask: Float[Array, " B"],
+    *,
+    net: SuperNet,
+    recipe: Recipe,
+) -> Totals:
+    """The same for the super-net with the support it has."""
+    x = normalise(images, recipe.mean, recipe.std)
+    variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
+    w = coefficients(state.arch)
+    logits, _ = net.apply(variables, x, state.arch.support, w, train=False)
+    return _masked(logits, labels, mask)
+
+
+def _totals(loss: Float[Array, ""], logits, labels) -> Totals:
+    """Of a training batch; the loss is the mean over all devices already."""
+    correct = lax.psum(jnp.sum(logits.argmax(-1) == labels).astype(jnp.float32), AXIS)
+    images = jnp.float32(len(labels) * lax.axis_size(AXIS))
+    return Totals(loss * images, correct, images)
+
+
+def _masked(logits, labels, mask) -> Totals:
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
+    hits = (logits.argmax(-1) == labels) * mask
+    return lax.psum(Totals(jnp.sum(losses * mask), hits.sum(), mask.sum()), AXIS)

@@ -1,0 +1,77 @@
+"""What a run carries from step to step: all that is needed to go on, to the bit."""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from istanas_jax.architecture import ArchState, keep_support
+
+
+@flax.struct.dataclass
+class Totals:
+    """Sums over the images of an epoch so far."""
+
+    loss: Float[Array, ""]
+    correct: Float[Array, ""]
+    images: Float[Array, ""]
+
+    @classmethod
+    def zero(cls) -> "Totals":
+        return cls(*(jnp.zeros((), jnp.float32) for _ in range(3)))
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return jax.tree.map(jnp.add, self, other)
+
+
+@flax.struct.dataclass
+class TrainState:
+    """A network in training by SGD."""
+
+    seed: Int[Array, ""]  # of all that is drawn at random
+    step: Int[Array, ""]  # updates done
+    params: dict  # W
+    stats: dict  # running statistics of the batch norms
+    sgd: optax.OptState
+    totals: Totals
+
+    @classmethod
+    def create(cls, variables: dict, sgd: optax.GradientTransformation, seed: int) -> "TrainState":
+        return cls(
+            seed=jnp.int32(seed),
+            step=jnp.int32(0),
+            params=variables["params"],
+            stats=variables["batch_stats"],
+            sgd=sgd.init(variables["params"]),
+            totals=Totals.zero(),
+        )
+
+    def key(self, stream: int) -> jax.Array:
+        """Randomness is a function of seed, step and purpose, so none of it is stored."""
+        key = jax.random.key(self.seed)
+        return jax.random.fold_in(jax.random.fold_in(key, self.step), stream)
+
+
+@flax.struct.dataclass
+class SearchState:
+    """A super-net in search: its weights by SGD, and b by Adam."""
+
+    weights: TrainState
+    arch: ArchState
+    adam: optax.OptState
+    b_totals: Totals  # of the batches that moved b
+    z_epoch: Float[Array, "cells nodes n"]  # top-s entries of z when the epoch began
+    uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
+
+    @property
+    def step(self) -> Int[Array, ""]:
+        return self.weights.step
+
+    @classmethod
+    def create(
+        cls, weights: TrainState, arch: ArchState, adam: optax.GradientTransformation
+    ) -> "SearchState":
+        z_epoch = keep_support(arch.z, arch.support)
+        none = jnp.zeros((), jnp.int32)
+        return cls(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)

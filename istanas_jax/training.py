@@ -1,0 +1,112 @@
+"""The training phase: a target net whose architecture is known, from scratch to test accuracy."""
+
+from functools import partial
+
+import jax
+from ml_collections import ConfigDict
+
+from istanas_jax import optimizers
+from istanas_jax.data import Dataset, batch_indices
+from istanas_jax.describe import count
+from istanas_jax.evaluation import Evaluator, summary
+from istanas_jax.genotype import Genotype
+from istanas_jax.loop import fit
+from istanas_jax.recipes import hold_out, make_recipe
+from istanas_jax.session import Session
+from istanas_jax.steps import evaluate_target, train_step
+from istanas_jax.target_net import TargetNet, init_target
+from istanas_jax.train_state import Totals, TrainState
+
+STREAM = 2  # of the order in which images come
+
+
+def target_net(config: ConfigDict, dataset: Dataset, genotype: Genotype) -> TargetNet:
+    """The network that `config.retrain` trains."""
+    phase = config.retrain
+    return TargetNet(
+        genotype=genotype,
+        classes=dataset.classes,
+        cells=phase.cells,
+        channels=phase.channels,
+        stem=phase.stem,
+        regime="one_stage" if phase.one_stage_norms else "retrain",
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+
+
+class TrainTask:
+    """One network in training; `run` trains it from as many seeds as wanted."""
+
+    def __init__(self, config: ConfigDict, dataset: Dataset, session: Session, genotype: Genotype):
+        phase = config.retrain
+        self.config, self.dataset, self.session = config, dataset, session
+        self.epochs, self.batch = phase.epochs, phase.batch
+        session.devices.check(self.batch)
+        self.images, self.heldout = hold_out(config, dataset)
+        self.steps_per_epoch = len(self.images.labels) // self.batch
+        if not self.steps_per_epoch:
+            raise ValueError(
+                f"{len(self.images.labels)} training images are fewer than one batch of "
+                f"{self.batch}"
+            )
+        self.net = target_net(config, dataset, genotype)
+        self.parameters = count(self.net.clone(auxiliary=False)).parameters
+        rate = optimizers.learning_rate(
+            phase.weights, epochs=self.epochs, steps_per_epoch=self.steps_per_epoch
+        )
+        self.learning_rate = lambda step: float(rate(step))
+        self.sgd = optimizers.sgd(phase.weights, rate)
+        recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
+        self.step = session.devices.map(
+            partial(train_step, net=self.net, sgd=self.sgd, recipe=recipe), 2
+        )
+        self._compiled = False
+        self.evaluate = Evaluator(
+            partial(evaluate_target, net=self.net, recipe=recipe), self.batch, session.devices
+        )
+
+    def run(self, number: int) -> dict:
+        """One training, or what is left of it, and the only reading of the test split."""
+        self.name, self.seed = f"retrain {number}", self.config.seed + number
+        self.notes: dict = {}
+        state, seconds = fit(self, self._start(), self.session)
+        test = self.evaluate(state, self.dataset.test())
+        figures = {"seed": self.seed, "seconds": seconds}
+        figures |= {f"test_{key}": value for key, value in test.items()}
+        if self.heldout:
+            heldout = self.evaluate(state, self.heldout)
+            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return figures
+
+    def _start(self) -> TrainState:
+        variables = init_target(self.net, jax.random.key(self.seed), self.dataset.image_size)
+        return TrainState.create(variables, self.sgd, self.seed)
+
+    def compile(self, state: TrainState) -> None:
+        if not self._compiled:
+            split = map(self.session.devices.split, next(self.batches(0, 0)))
+            self.step = self.step.lower(state, *split).compile()
+            self._compiled = True
+
+    def batches(self, epoch: int, first: int):
+        order = {"seed": self.seed, "epoch": epoch, "stream": STREAM, "first": first}
+        for indices in batch_indices(len(self.images.labels), self.batch, **order):
+            yield self.images.take(indices)
+
+    def before(self, state: TrainState, step: int) -> TrainState:
+        return state
+
+    def check(self, step: int) -> None:
+        pass
+
+    def figures(self) -> str:
+        return ""
+
+    def end_epoch(self, state: TrainState):
+        figures = summary(state.totals)
+        if self.heldout:
+            heldout = self.evaluate(state, self.heldout)
+            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return state.replace(totals=self.session.devices.replicate(Totals.zero())), figures

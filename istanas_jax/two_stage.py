@@ -1,0 +1,64 @@
+"""Two-stage ISTA-NAS: search with a small super-net, then train the found cells at full size."""
+
+import os
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax import data
+from istanas_jax.genotype import Genotype
+from istanas_jax.search import SearchTask
+from istanas_jax.session import (
+    Session,
+    accuracies,
+    add_seconds,
+    describe_cells,
+    each_once,
+    open_session,
+    write_architecture,
+    write_result,
+)
+from istanas_jax.training import TrainTask
+
+
+def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """The whole schedule; returns what result.json holds."""
+    with open_session(config, workdir) as session:
+        dataset = data.load(config.data)
+        searches, best = _search(config, dataset, session)
+        genotype = Genotype.from_dict(best["genotype"])
+        task = TrainTask(config, dataset, session, genotype)
+        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        result = {
+            "schedule": config.schedule,
+            **accuracies(trainings),
+            "genotype": best["genotype"],
+            "parameters": task.parameters,
+            "search": searches,
+            "seconds": {"search": add_seconds(searches), "retrain": add_seconds(trainings)},
+        }
+        write_result(session, result)
+        return result
+
+
+def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """The first stage alone; `run` in the same folder goes on from it."""
+    with open_session(config, workdir) as session:
+        _, best = _search(config, data.load(config.data), session)
+        return best
+
+
+def _search(config: ConfigDict, dataset, session: Session) -> tuple[list[dict], dict]:
+    """All searches, and the one that did best on images that trained no weights."""
+    task = SearchTask(config, dataset, session)
+    searches = each_once(session, "search", config.search.runs, task.run)
+    best = max(searches, key=lambda figures: figures["heldout_accuracy"])
+    genotype = Genotype.from_dict(best["genotype"])
+    # A genotype lists the weaker pick first.
+    write_architecture(session, genotype, np.flip(best["coefficients"], -1))
+    chosen = f" (the best of {len(searches)})" if len(searches) > 1 else ""
+    session.say(
+        f"search: {100 * best['heldout_accuracy']:.2f} % of held-out images right{chosen}, with\n"
+        f"{describe_cells(genotype)}"
+    )
+    return searches, best

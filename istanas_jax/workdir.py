@@ -1,0 +1,83 @@
+"""A run's folder: what is in it, and that it belongs to this run."""
+
+import json
+import os
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+# May change between two starts of one run: they do not touch what it computes.
+FREE = ("checkpoint.", "data.dir")
+SHOWN = 8  # differences listed before the rest is only counted
+
+
+class WorkdirError(ValueError):
+    """A folder that cannot be used for a run, said in one sentence."""
+
+
+class Workdir:
+    """The folder of one run; made if it is not there."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = epath.Path(path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike, config: ConfigDict) -> "Workdir":
+        """For a run with this config, new or to be continued."""
+        workdir = cls(path)
+        if workdir.path.exists() and not workdir.path.is_dir():
+            raise WorkdirError(f"{path} is a file, not a folder")
+        now = json.loads(config.to_json_best_effort())
+        before = workdir.read("config.json")
+        if before is None:
+            if workdir.path.exists() and any(workdir.path.iterdir()):
+                raise WorkdirError(
+                    f"{path} holds other files and no run: choose an empty or a new folder"
+                )
+            workdir.write("config.json", now)
+        elif differing := _differences(before, now):
+            more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+            raise WorkdirError(
+                f"{path} holds a run with another config: {', '.join(differing[:SHOWN])}{more}; "
+                "choose another folder, or the config it was started with"
+            )
+        return workdir
+
+    def __truediv__(self, name: str) -> epath.Path:
+        return self.path / name
+
+    def read(self, name: str) -> Any:
+        """A JSON file of the folder; None if it is not there."""
+        file = self.path / name
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def write(self, name: str, value: Any) -> None:
+        """A JSON file, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / f".{name}.tmp"
+        temporary.write_text(json.dumps(value, indent=1) + "\n")
+        temporary.replace(self.path / name)
+
+
+def _differences(before: dict, now: dict) -> list[str]:
+    """`key was X, is Y` for everything that matters and is not the same."""
+    flat_before, flat_now = _flat(before), _flat(now)
+    missing = object()
+    said = []
+    for key in sorted(flat_before.keys() | flat_now.keys()):
+        old, new = flat_before.get(key, missing), flat_now.get(key, missing)
+        if old != new and not key.startswith(FREE):
+            was = "was not set" if old is missing else f"was {old}"
+            said.append(f"{key} {was}, is {'not set' if new is missing else new}")
+    return said
+
+
+def _flat(tree: dict, prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
