@@ -1,8 +1,8 @@
 """Batch normalisation as a pure function, with a gradient of its own that takes one pass.
 
-epsilon is 1e-5; the running statistics move by a tenth, towards the unbiased variance. Statistics
-are float32 whatever the dtype of the image. Autodiff of the textbook form would read the image
-five times and keep three copies of it: here two passes are read and one copy is kept.
+epsilon is 1e-5; the running statistics move by a tenth, towards the unbiased variance. Sums are
+taken in float32, those of float64 images in float64. Autodiff of the textbook form would read the
+image five times and keep three copies of it: here two passes are read and one copy is kept.
 """
 
 import math
@@ -71,10 +71,10 @@ def _by_batch_fwd(axis_name, x, scale, shift):
 def _forward(axis_name, x, scale, shift):
     count = math.prod(x.shape[:-1])
     # Sums of squares cancel where the mean is far from 0, so they are taken around a pixel.
-    pivot = x[0, 0, 0].astype(jnp.float32)
+    pivot = _full(x[0, 0, 0])
 
     def terms(x, pivot):
-        centred = x.astype(jnp.float32) - _wide(pivot)
+        centred = _full(x) - _wide(pivot)
         return centred, centred * centred
 
     total, squares = channel_sums(terms, x, pivot)
@@ -96,8 +96,8 @@ def _by_batch_bwd(axis_name, residuals, cotangents):
     count = math.prod(x.shape[:-1])
 
     def terms(x, g, mean):
-        g = g.astype(jnp.float32)
-        return g, g * (x.astype(jnp.float32) - _wide(mean))
+        g = _full(g)
+        return g, g * (_full(x) - _wide(mean))
 
     sum_g, sum_gx = channel_sums(terms, x, g, mean)
     sum_gx = sum_gx * rstd
@@ -108,11 +108,8 @@ def _by_batch_bwd(axis_name, residuals, cotangents):
     factor = rstd if scale is None else rstd * scale
     of_x = -factor * mean_gx * rstd
     constant = -factor * mean_g - of_x * mean
-    dx = (
-        g.astype(jnp.float32) * _wide(factor)
-        + x.astype(jnp.float32) * _wide(of_x)
-        + _wide(constant)
-    ).astype(x.dtype)
+    dx = _full(g) * _wide(factor) + _full(x) * _wide(of_x) + _wide(constant)
+    dx = dx.astype(x.dtype)
     return dx, None if scale is None else sum_gx, None if shift is None else sum_g
 
 
@@ -122,7 +119,11 @@ _by_batch.defvjp(_by_batch_fwd, _by_batch_bwd)
 def _affine(x, mean, rstd, scale, shift):
     factor = rstd if scale is None else rstd * scale
     offset = -mean * factor if shift is None else shift - mean * factor
-    return (x.astype(jnp.float32) * _wide(factor) + _wide(offset)).astype(x.dtype)
+    return (_full(x) * _wide(factor) + _wide(offset)).astype(x.dtype)
+
+
+def _full(x: Array) -> Array:
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def _wide(v: Float[Array, " C"]) -> Float[Array, "1 1 1 C"]:

@@ -58,8 +58,9 @@ def avg_pool(
         np.minimum(at + window // 2 + 1, n) - np.maximum(at - window // 2, 0)
         for at, n in zip(centres, x.shape[1:3], strict=True)
     )
-    share = jnp.asarray(1 / np.outer(rows, columns), jnp.float32)[None, :, :, None]
-    return (_window_sum(stride, window)(_wide(x)) * share).astype(x.dtype)
+    total = _window_sum(stride, window)(_wide(x))
+    share = jnp.asarray(1 / np.outer(rows, columns), total.dtype)[None, :, :, None]
+    return (total * share).astype(x.dtype)
 
 
 def channel_sums(
