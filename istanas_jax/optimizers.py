@@ -15,10 +15,8 @@ def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> o
         decay = optax.cosine_decay_schedule(first, steps, alpha=last / first)
     elif config.decay == "linear":
         decay = optax.linear_schedule(first, last, steps)
-    elif config.decay == "constant":
-        decay = optax.constant_schedule(first)
     else:
-        raise ValueError(f"decay {config.decay!r} is not one of {', '.join(DECAYS)}")
+        decay = optax.constant_schedule(first)
     if not warmup:
         return decay
     return optax.join_schedules([optax.linear_schedule(0.0, first, warmup), decay], [warmup])

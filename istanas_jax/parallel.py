@@ -24,11 +24,6 @@ class Devices:
     def __len__(self) -> int:
         return len(self.devices)
 
-    def check(self, batch: int) -> None:
-        """Say so when a batch cannot be shared out evenly."""
-        if batch % len(self):
-            raise ValueError(f"batch {batch} cannot be divided by {len(self)} devices")
-
     def replicate(self, tree):
         """The tree on every device."""
         return jax.device_put(tree, self.same)

@@ -27,6 +27,21 @@ def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split,
     return rest.take(w), rest.take(b), heldout
 
 
+def check_batches(config: ConfigDict, dataset: Dataset) -> None:
+    """Raise, before any work is done, if a phase has too few images for one batch."""
+    train, _ = hold_out(config, dataset)
+    parts = {"retrain": {"for training": len(train.labels)}}
+    if "search" in config:
+        w, b, _ = divide_training(config, dataset)
+        parts["search"] = {"for W": len(w.labels), "for b": len(b.labels)}
+    for phase, sizes in parts.items():
+        for purpose, size in sizes.items():
+            if phase in config and size < config[phase].batch:
+                raise ValueError(
+                    f"{phase}.batch is {config[phase].batch}, but there are {size} images {purpose}"
+                )
+
+
 def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: int) -> Recipe:
     """How `phase`, a part of the config, sees its images over so many steps."""
     return Recipe(

@@ -4,7 +4,7 @@ import os
 
 from ml_collections import ConfigDict
 
-from istanas_jax import data, genotype
+from istanas_jax import genotype
 from istanas_jax.session import (
     accuracies,
     add_seconds,
@@ -20,7 +20,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
-        task = TrainTask(config, data.load(config.data), session, found)
+        task = TrainTask(session, found)
         write_architecture(session, found)
         trainings = each_once(session, "retrain", config.retrain.runs, task.run)
         result = {
@@ -30,5 +30,4 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
             "parameters": task.parameters,
             "seconds": {"retrain": add_seconds(trainings)},
         }
-        write_result(session, result)
-        return result
+        return write_result(session, result)

@@ -6,12 +6,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from istanas_jax import optimizers
 from istanas_jax.architecture import coefficients, init_architecture
 from istanas_jax.cells import init_variables
-from istanas_jax.data import Dataset, batch_indices
+from istanas_jax.data import batch_indices
 from istanas_jax.evaluation import Evaluator, summary
 from istanas_jax.genotype import Genotype
 from istanas_jax.loop import TrainingError, fit
@@ -27,17 +26,13 @@ B_STREAM, W_STREAM = 0, 1  # of the order in which images come
 class SearchTask:
     """One network in search; `run` gives as many searches with it as wanted."""
 
-    def __init__(self, config: ConfigDict, dataset: Dataset, session: Session):
+    def __init__(self, session: Session):
+        config, dataset = session.config, session.dataset
         phase = config.search
         self.config, self.phase, self.session = config, phase, session
         self.epochs, self.batch = phase.epochs, phase.batch
-        session.devices.check(self.batch)
         self.for_w, self.for_b, self.heldout = divide_training(config, dataset)
         smaller = min(len(self.for_w.labels), len(self.for_b.labels))
-        if smaller < self.batch:
-            raise ValueError(
-                f"{smaller} images are left for W or b, fewer than one batch of {self.batch}"
-            )
         self.steps_per_epoch = smaller // self.batch
         self.every = recovery_interval(config.recovery.every, self.steps_per_epoch)
         self.net = SuperNet(

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
-from istanas_jax import curves, drawing, metrics
+from istanas_jax import curves, data, drawing, metrics
+from istanas_jax.config_check import check_config
+from istanas_jax.data import Dataset
 from istanas_jax.genotype import Genotype
 from istanas_jax.interrupts import Stop
 from istanas_jax.metrics import MetricsLog
 from istanas_jax.parallel import Devices
 from istanas_jax.progress import format_seconds
+from istanas_jax.recipes import check_batches
 from istanas_jax.workdir import Workdir
 
 
@@ -22,6 +25,7 @@ class Session:
     """An open run."""
 
     workdir: Workdir
+    dataset: Dataset
     config: ConfigDict
     log: MetricsLog
     devices: Devices
@@ -41,9 +45,13 @@ class Session:
 @contextmanager
 def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
     """The run in the folder `path`, new or to be continued."""
+    devices = Devices()
+    check_config(config, len(devices))
     workdir = Workdir.open(path, config)
+    dataset = data.load(config.data)
+    check_batches(config, dataset)
     with MetricsLog(workdir.path) as log, Stop() as stop:
-        yield Session(workdir, config, log, Devices(), stop)
+        yield Session(workdir, dataset, config, log, devices, stop)
 
 
 def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:
@@ -51,11 +59,9 @@ def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]
     results = []
     for number in range(runs):
         file = f"{name}_{number}.json"
-        figures = session.workdir.read(file)
-        if figures is None:
-            figures = run(number)
-            session.workdir.write(file, figures)
-        results.append(figures)
+        if session.workdir.read(file) is None:
+            session.workdir.write(file, run(number))
+        results.append(session.workdir.read(file))
     return results
 
 
@@ -74,11 +80,12 @@ def write_architecture(session: Session, genotype: Genotype, coefficients=None) 
     drawing.write_cells(genotype, session.workdir / "cells", coefficients)
 
 
-def write_result(session: Session, result: dict) -> None:
-    """result.json and the curves; then the result in words."""
+def write_result(session: Session, result: dict) -> dict:
+    """result.json, which is returned, and the curves; then the result in words."""
     curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
     session.workdir.write("result.json", result)
     session.say(in_words(result, session.workdir))
+    return session.workdir.read("result.json")
 
 
 def accuracies(trainings: list[dict]) -> dict:

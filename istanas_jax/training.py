@@ -39,18 +39,13 @@ def target_net(config: ConfigDict, dataset: Dataset, genotype: Genotype) -> Targ
 class TrainTask:
     """One network in training; `run` trains it from as many seeds as wanted."""
 
-    def __init__(self, config: ConfigDict, dataset: Dataset, session: Session, genotype: Genotype):
+    def __init__(self, session: Session, genotype: Genotype):
+        config, dataset = session.config, session.dataset
         phase = config.retrain
         self.config, self.dataset, self.session = config, dataset, session
         self.epochs, self.batch = phase.epochs, phase.batch
-        session.devices.check(self.batch)
         self.images, self.heldout = hold_out(config, dataset)
         self.steps_per_epoch = len(self.images.labels) // self.batch
-        if not self.steps_per_epoch:
-            raise ValueError(
-                f"{len(self.images.labels)} training images are fewer than one batch of "
-                f"{self.batch}"
-            )
         self.net = target_net(config, dataset, genotype)
         self.parameters = count(self.net.clone(auxiliary=False)).parameters
         rate = optimizers.learning_rate(

@@ -5,7 +5,6 @@ import os
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import data
 from istanas_jax.genotype import Genotype
 from istanas_jax.search import SearchTask
 from istanas_jax.session import (
@@ -24,10 +23,8 @@ from istanas_jax.training import TrainTask
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
-        dataset = data.load(config.data)
-        searches, best = _search(config, dataset, session)
-        genotype = Genotype.from_dict(best["genotype"])
-        task = TrainTask(config, dataset, session, genotype)
+        searches, best = _search(session)
+        task = TrainTask(session, Genotype.from_dict(best["genotype"]))
         trainings = each_once(session, "retrain", config.retrain.runs, task.run)
         result = {
             "schedule": config.schedule,
@@ -37,21 +34,19 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
             "search": searches,
             "seconds": {"search": add_seconds(searches), "retrain": add_seconds(trainings)},
         }
-        write_result(session, result)
-        return result
+        return write_result(session, result)
 
 
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
-        _, best = _search(config, data.load(config.data), session)
-        return best
+        return _search(session)[1]
 
 
-def _search(config: ConfigDict, dataset, session: Session) -> tuple[list[dict], dict]:
+def _search(session: Session) -> tuple[list[dict], dict]:
     """All searches, and the one that did best on images that trained no weights."""
-    task = SearchTask(config, dataset, session)
-    searches = each_once(session, "search", config.search.runs, task.run)
+    task = SearchTask(session)
+    searches = each_once(session, "search", session.config.search.runs, task.run)
     best = max(searches, key=lambda figures: figures["heldout_accuracy"])
     genotype = Genotype.from_dict(best["genotype"])
     # A genotype lists the weaker pick first.

@@ -1,5 +1,7 @@
-"""Strictness for every test; pyproject.toml turns warnings into errors."""
+"""Strictness and speed for every test; pyproject.toml turns warnings into errors."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import jax
@@ -7,6 +9,11 @@ import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
+# Programs run a few times only: most of the time would go into optimising them, and into
+# compiling again what another test has compiled.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+COMPILED = tempfile.TemporaryDirectory()
+jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 ROOT = Path(__file__).parent.parent
 
 

@@ -13,7 +13,16 @@ LEVELS = (
     {"kernels", "batch_norm", "ops", "slots", "cells", "target_net", "supernet", "selection"}
     | {"interop", "describe"},
     {"data", "data_prepare", "augment", "parallel", "train_state", "optimizers", "steps"}
-    | {"recipes", "evaluation", "checkpoints", "metrics", "progress", "curves", "workdir"}
+    | {
+        "recipes",
+        "evaluation",
+        "checkpoints",
+        "metrics",
+        "progress",
+        "curves",
+        "workdir",
+        "config_check",
+    }
     | {"interrupts", "session", "loop", "search", "training", "bench.recovery", "bench.step"},
     {"two_stage", "retrain"},
     {"config_files", "cli", "__main__"},

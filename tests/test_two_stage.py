@@ -1,0 +1,278 @@
+"""The two-stage schedule in this process: recovery, devices, damage, users' own images."""
+
+import json
+import signal
+from functools import partial
+
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from istanas_jax import two_stage
+from istanas_jax.config_files import load_config
+from istanas_jax.interrupts import Interrupted
+from istanas_jax.loop import TrainingError
+from istanas_jax.parallel import Devices
+from istanas_jax.search import SearchTask, recovery_interval
+from istanas_jax.session import open_session
+from istanas_jax.training import TrainTask
+
+SMALL = [
+    "architecture.nodes=2",
+    "search.cells=2",
+    "retrain.cells=2",
+    "search.epochs=3",
+    "retrain.epochs=1",
+    "data.limit=140",
+]
+
+
+def tiny(*overrides, genotype=None):
+    spec = str(ROOT / "configs" / "digits.py:tiny")
+    return load_config(spec, [f"--config.{override}" for override in [*SMALL, *overrides]])
+
+
+def rows(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(workdir):
+    return [row | {"seconds": 0, "images_per_second": 0} for row in rows(workdir)]
+
+
+@pytest.fixture(scope="module")
+def searching(tmp_path_factory):
+    """A search task compiled once, and a way to run it in another folder."""
+    config = tiny("checkpoint.every_steps=4", "search.b.learning_rate=0.02")
+    with open_session(config, tmp_path_factory.mktemp("search") / "run") as session:
+        task = SearchTask(session)
+
+    def run(workdir, every="epoch"):
+        with open_session(config, workdir) as session:
+            task.session = session
+            task.every = recovery_interval(every, task.steps_per_epoch)
+            return task.run(0)
+
+    return task, run
+
+
+def test_recovery_per_epoch_and_per_step(searching, tmp_path):
+    """Each recovery makes z solve the LASSO of the b it finds: that is when z changes."""
+    task, run = searching
+    assert task.steps_per_epoch == 3
+    recovered = []
+    recover = task._recover
+    task._recover = lambda state: recovered.append(int(state.step)) or recover(state)
+    try:
+        for every, expected in (
+            ("epoch", [3, 6]),
+            ("step", [1, 2, 3, 4, 5, 6, 7, 8]),
+            ("4", [4, 8]),
+        ):
+            recovered.clear()
+            run(tmp_path / every, every)
+            assert recovered == expected
+    finally:
+        task._recover = recover
+    per_epoch, per_step = rows(tmp_path / "epoch"), rows(tmp_path / "step")
+    assert [row["epoch"] for row in per_epoch] == [1, 2, 3]
+    # Between the first recovery and the second, z is what it was: only `step` moved on.
+    assert per_epoch[0]["loss"] != per_step[0]["loss"]
+    assert "distance" not in per_epoch[0]
+    assert np.shape(per_epoch[1]["distance"]) == (2, 2)
+    assert np.all(np.array(per_epoch[1]["distance"]) > 0)
+
+
+@pytest.mark.parametrize("every", ["", "epochs", "0", "-3", "1.5"])
+def test_recovery_interval_that_is_none(every):
+    with pytest.raises(ValueError, match='not "epoch", "step" or a number'):
+        recovery_interval(every, 10)
+
+
+def test_damaged_newest_checkpoint_is_passed_over(searching, tmp_path, capsys):
+    _, run = searching
+    straight = run(tmp_path / "run")
+    before = timeless(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / "search_0"
+    newest = max(int(path.name) for path in folder.iterdir())
+    assert newest == 9
+    damaged = max((folder / "9" / "state").rglob("d/*"), key=lambda path: path.stat().st_size)
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+
+    again = run(tmp_path / "run")
+    said = capsys.readouterr().out
+    assert f"checkpoint {folder / '9'} is damaged" in said
+    assert "using step 8 instead" in said
+    assert timeless(tmp_path / "run") == before
+    assert again | {"seconds": 0} == straight | {"seconds": 0}
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signal_saves_and_the_same_command_goes_on(searching, tmp_path, name):
+    task, run = searching
+    straight = run(tmp_path / "straight")
+    before = task.before
+
+    def hit(state, step):
+        if step == 4:
+            signal.raise_signal(signal.Signals[name])
+        return before(state, step)
+
+    task.before = hit
+    try:
+        with pytest.raises(Interrupted) as stopped:
+            run(tmp_path / "run")
+    finally:
+        task.before = before
+    assert str(stopped.value) == (
+        f"{name}: search 0 saved at step 5 of 9; the same command goes on from there"
+    )
+    assert run(tmp_path / "run") | {"seconds": 0} == straight | {"seconds": 0}
+    assert timeless(tmp_path / "run") == timeless(tmp_path / "straight")
+
+
+def test_uncertified_recoveries_stop_the_run(searching, tmp_path, capsys):
+    task, run = searching
+    recover, failed = task._recover, []
+
+    def fails(state):
+        state, report = recover(state)
+        failed.append(report)
+        return state, report | {"uncertified": len(failed)}
+
+    task._recover = fails
+    try:
+        with pytest.raises(TrainingError, match="search 0: the LASSO before step 4 has no cert"):
+            run(tmp_path / "run", "step")
+    finally:
+        task._recover = recover
+    assert "the LASSO before step 1 has no certified solution" in capsys.readouterr().err
+
+
+def test_infinite_loss_stops_with_step_rate_and_checkpoint(searching, tmp_path):
+    task, run = searching
+    step = task.step
+
+    def explodes(state, *batch):
+        at = int(state.step)
+        state, totals = step(state, *batch)
+        return state, totals.replace(loss=totals.loss * (jnp.inf if at == 6 else 1))
+
+    run(tmp_path / "warm")  # compiled now, so that `compile` leaves task.step alone
+    step = task.step
+    task.step = explodes
+    try:
+        with pytest.raises(TrainingError) as error:
+            run(tmp_path / "run")
+    finally:
+        task.step = step
+    rate = task.learning_rate(6)
+    assert str(error.value) == (
+        f"search 0: the loss of step 6 is inf, at learning rate {rate:.3g}; the last good "
+        f"checkpoint is {tmp_path / 'run' / 'checkpoints' / 'search_0' / '4'}"
+    )
+
+
+def test_two_devices_give_what_one_gives(tmp_path):
+    """With batch statistics shared, one device and two differ by the order of sums alone."""
+    config = tiny("search.sync_norms=True", "search.batch=16", "data.pad=1")
+    states = []
+    with open_session(config, tmp_path) as session:
+        for count in (1, 2):
+            session.devices = Devices(jax.local_devices()[:count])
+            task = SearchTask(session)
+            task.seed = 0
+            state = session.devices.replicate(task._start())
+            for batch in list(task.batches(0, 0))[:2]:
+                state, totals = task.step(state, *map(session.devices.split, batch))
+            states.append(jax.device_get((state, totals)))
+    one, two = states
+    assert float(one[0].step) == 2
+    # Float32 sums in another order, through two steps and some 20 batch norms; the step that W
+    # took is 1e-2 or more.
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+
+
+def test_training_on_two_devices_gives_what_one_gives(tmp_path):
+    from istanas_jax import genotype
+
+    config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
+    states = []
+    with open_session(config, tmp_path) as session:
+        for count in (1, 2):
+            session.devices = Devices(jax.local_devices()[:count])
+            task = TrainTask(session, genotype.random_genotype(0, num_nodes=2))
+            task.seed = 0
+            state = session.devices.replicate(task._start())
+            for batch in list(task.batches(0, 0))[:2]:
+                state, totals = task.step(state, *map(session.devices.split, batch))
+            states.append(jax.device_get((state, totals)))
+    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+
+
+def write_npz(path, images, labels):
+    np.savez(path, images=images, labels=labels)
+    return path
+
+
+def write_folder(path, images, labels):
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = path / f"class_{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / f"{number}.png"), image)
+    return path
+
+
+@pytest.mark.parametrize("write", [write_npz, write_folder])
+def test_own_images(tmp_path, write, digits):
+    name = write(tmp_path / ("own.npz" if write is write_npz else "own"), *digits)
+    figures = ["data.mean=(0.3,)", "data.std=(0.4,)"]  # one program for both ways
+    config = tiny(f"data.name={name}", "data.classes=0", "search.epochs=1", *figures)
+    result = two_stage.run(config, tmp_path / "run")
+    assert 0 < result["test_accuracy"] < 1
+    assert result["parameters"] > 0
+    assert result["seconds"].keys() == {"search", "retrain"}
+    written = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert written == result
+    for file in ("config.json", "genotype.json", "curves.svg", "cells/normal.svg"):
+        assert (tmp_path / "run" / file).stat().st_size
+
+
+@pytest.fixture(scope="module")
+def digits():
+    from sklearn.datasets import load_digits
+
+    found = load_digits(n_class=4)
+    return np.uint8(found.images[:200] * 15), found.target[:200]
+
+
+def test_best_of_several_searches(tmp_path, monkeypatch):
+    """The chosen genotype is the one of the search with the best held-out accuracy."""
+    config = tiny("search.runs=3")
+    run = partial(_fake_run, accuracies=[0.5, 0.9, 0.7])
+    monkeypatch.setattr(SearchTask, "run", run)
+    with open_session(config, tmp_path) as session:
+        searches, best = two_stage._search(session)
+    assert [s["seed"] for s in searches] == [0, 1, 2]
+    assert best["seed"] == 1
+    assert json.loads((tmp_path / "genotype.json").read_text()) == best["genotype"]
+    assert best["genotype"] == searches[1]["genotype"] != searches[0]["genotype"]
+
+
+def _fake_run(number, accuracies):
+    from istanas_jax import genotype
+
+    return {
+        "seed": number,
+        "genotype": genotype.random_genotype(number, num_nodes=2).to_dict(),
+        "heldout_accuracy": accuracies[number],
+        "coefficients": np.ones((2, 2, 2)).tolist(),
+        "seconds": {"total": 1.0},
+    }
