@@ -170,10 +170,7 @@ class Checkpoints:
         damaged = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                path = self.folder / str(step)
-                about = _read(path)
-                _check_fit(like, about, path)
-                state = _read_state(path / "state", about["leaves"])
+                state, about = _restore(self.folder / str(step), like)
             except CheckpointError:
                 raise
             except Exception as error:  # a flipped bit surfaces as almost any of them
@@ -186,8 +183,7 @@ class Checkpoints:
                     f"corrupt-{bad}; using step {step} instead"
                 )
             self._last_step = step
-            placed = [_place(state[name], x) for name, x in _named(like)]
-            return Restored(step, jax.tree.unflatten(jax.tree.structure(like), placed), about)
+            return Restored(step, state, about)
         if damaged:
             reasons = "; ".join(f"{step}: {why}" for step, why in damaged.items())
             raise CheckpointError(f"no checkpoint in {self.folder} can be read ({reasons})")
@@ -221,6 +217,18 @@ class Checkpoints:
                 step = self.folder / old.name.removeprefix("replaced-")
                 old.rmtree() if step.exists() else old.rename(step)
         ocp.multihost.sync_global_processes("settle_replaced")
+
+
+def read_step(folder: str | os.PathLike, step: int, like) -> Restored:
+    """One step, as `Checkpoints.restore` gives it, of a folder that nobody writes to."""
+    path = epath.Path(folder) / str(step)
+    try:
+        return Restored(step, *_restore(path, like))
+    except CheckpointError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise CheckpointError(f"checkpoint {path} cannot be read: {reason}") from error
 
 
 def read_about(folder: str | os.PathLike, step: int | None = None) -> dict:
@@ -304,6 +312,15 @@ def _kind(x) -> str:
 def _crc32(x) -> int:
     """32 MB in 10 ms; BLAKE2b, no better against accidents, takes four times as long."""
     return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
+
+
+def _restore(path: epath.Path, like) -> tuple[Any, dict]:
+    """State and "about" of a step folder, checked."""
+    about = _read(path)
+    _check_fit(like, about, path)
+    state = _read_state(path / "state", about["leaves"])
+    placed = [_place(state[name], x) for name, x in _named(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), placed), about
 
 
 def _check_fit(like, about: dict, path: epath.Path) -> None:

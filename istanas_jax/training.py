@@ -16,6 +16,7 @@ from istanas_jax.session import Session
 from istanas_jax.steps import evaluate_target, train_step
 from istanas_jax.target_net import TargetNet, init_target
 from istanas_jax.train_state import Totals, TrainState
+from istanas_jax.trained import make_trained, save_trained
 
 STREAM = 2  # of the order in which images come
 
@@ -67,6 +68,8 @@ class TrainTask:
         self.name, self.seed = f"retrain {number}", self.config.seed + number
         self.notes: dict = {}
         state, seconds = fit(self, self._start(), self.session)
+        trained = make_trained(self.net, state.params, state.stats, self.dataset)
+        save_trained(self.session.workdir.path, trained, number)
         test = self.evaluate(state, self.dataset.test())
         figures = {"seed": self.seed, "seconds": seconds}
         figures |= {f"test_{key}": value for key, value in test.items()}

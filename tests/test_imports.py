@@ -23,7 +23,16 @@ LEVELS = (
         "workdir",
         "config_check",
     }
-    | {"interrupts", "session", "loop", "search", "training", "bench.recovery", "bench.step"},
+    | {
+        "interrupts",
+        "session",
+        "trained",
+        "loop",
+        "search",
+        "training",
+        "bench.recovery",
+        "bench.step",
+    },
     {"two_stage", "retrain"},
     {"config_files", "cli", "__main__"},
 )

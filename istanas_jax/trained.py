@@ -1,0 +1,88 @@
+"""A trained network in a run's folder: its variables and all that is needed to use it."""
+
+import os
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+from istanas_jax.checkpoints import CheckpointError, Checkpoints, read_about, read_step
+from istanas_jax.data import Dataset
+from istanas_jax.genotype import Genotype
+from istanas_jax.target_net import TargetNet, init_target
+
+FOLDER = "trained"
+
+
+class Trained(NamedTuple):
+    """A network that classifies images, without architecture variables or optimiser."""
+
+    net: TargetNet  # without an auxiliary head
+    variables: dict  # params and batch_stats
+    image_size: int
+    mean: tuple[float, ...]  # images are (pixels / 255 - mean) / std
+    std: tuple[float, ...]
+    class_names: tuple[str, ...]
+
+
+def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) -> Trained:
+    """What is worth keeping of a network in training: all but its auxiliary head."""
+    trees = {"params": params, "batch_stats": stats}
+    variables = {
+        kind: {name: part for name, part in tree.items() if name != "auxiliary"}
+        for kind, tree in trees.items()
+    }
+    return Trained(
+        net=net.clone(auxiliary=False),
+        variables=variables,
+        image_size=dataset.image_size,
+        mean=tuple(dataset.mean.tolist()),
+        std=tuple(dataset.std.tolist()),
+        class_names=tuple(dataset.class_names),
+    )
+
+
+def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> None:
+    """Keep it in the run's folder, beside those of other seeds."""
+    net = trained.net
+    about = {
+        "genotype": net.genotype.to_dict(),
+        "net": {
+            "classes": net.classes,
+            "cells": net.cells,
+            "channels": net.channels,
+            "stem": net.stem,
+            "regime": net.regime,
+            "image_channels": net.image_channels,
+            "dtype": net.dtype,
+        },
+        "image_size": trained.image_size,
+        "mean": trained.mean,
+        "std": trained.std,
+        "class_names": trained.class_names,
+    }
+    with Checkpoints(
+        epath.Path(workdir) / FOLDER, keep=10**6, every_minutes=float("inf")
+    ) as checkpoints:
+        checkpoints.save(run, trained.variables, about=about, wait=True)
+
+
+def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
+    """The network that a run ended with."""
+    folder = epath.Path(workdir) / FOLDER
+    if not folder.exists():
+        raise CheckpointError(
+            f"{workdir} holds no trained network: the run has not come to its end"
+        )
+    about = read_about(folder, run)
+    net = TargetNet(genotype=Genotype.from_dict(about["genotype"]), **about["net"])
+    like = jax.eval_shape(lambda: init_target(net, jax.random.key(0), about["image_size"]))
+    variables = read_step(folder, run, like).state
+    return Trained(
+        net=net,
+        variables=variables,
+        image_size=about["image_size"],
+        mean=tuple(about["mean"]),
+        std=tuple(about["std"]),
+        class_names=tuple(about["class_names"]),
+    )
