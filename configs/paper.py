@@ -66,6 +66,8 @@ def imagenet() -> ConfigDict:
             "flip": True,  # supplement
             "color_jitter": (0.4, 0.4, 0.4, 0.2),  # release: brightness, contrast, saturation, hue
             "holdout": 0.0,
+            "test": 0.0,
+            "limit": 0,
         }
     )
 

@@ -264,6 +264,26 @@ def _add_bench(commands) -> None:
     step.add_argument("--json", action="store_true", help="print one JSON line")
     step.set_defaults(run=_bench_step)
 
+    loop = kinds.add_parser(
+        "loop",
+        help="what a search costs besides its steps: data, logging, recovery, checkpoints",
+        description="Runs two short epochs of a search with everything that belongs to it, and "
+        "compares with the compiled step alone.",
+    )
+    loop.add_argument("--config", default="configs/cifar10_two_stage.py", metavar="FILE[:VARIANT]")
+    loop.add_argument("--steps", type=_positive, default=20, help="in an epoch")
+    loop.add_argument("--json", action="store_true", help="print one JSON line")
+    loop.set_defaults(run=_bench_loop)
+
+
+def _bench_loop(args) -> int:
+    from istanas_jax.bench import loop
+    from istanas_jax.config_files import load_config
+
+    figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
+    print(json.dumps(figures) if args.json else loop.table(figures))
+    return 0
+
 
 def _bench_recovery(args) -> int:
     from istanas_jax.bench import recovery

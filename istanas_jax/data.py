@@ -66,6 +66,10 @@ def load(config: ConfigDict) -> Dataset:
     computed. Data without a test part gives the fraction config.test of each class to it, the
     same images in every run.
     """
+    if not config.name:
+        raise DataError(
+            "no data: give --config.data.name=, a TFDS name, a folder of class folders or an .npz"
+        )
     name = os.path.expanduser(config.name)
     if name == "digits":
         found = _read_digits()
@@ -90,7 +94,7 @@ def load(config: ConfigDict) -> Dataset:
             )
     read_test = found.read_test
     if read_test is None:
-        rest, chosen = _choose_test(train.labels, config.get("test", 0.0), config.name)
+        rest, chosen = _choose_test(train.labels, config.test, config.name)
         test, train = train.take(chosen), train.take(rest)
         read_test = lambda: test  # noqa: E731
     mean, std = _statistics(train.images, config)

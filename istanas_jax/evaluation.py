@@ -9,11 +9,16 @@ from istanas_jax.train_state import Totals
 
 
 class Evaluator:
-    """Compiled once, at the first call; then for any split and any state of one shape."""
+    """For any split and any state of one shape; compiled once."""
 
     def __init__(self, step, batch: int, devices: Devices):
         self.batch, self.devices = batch, devices
         self._step = devices.map(step, 3, donate=False)
+
+    def compile(self, state, split: Split) -> None:
+        """Now and not at the first call; of the split only the shape of its images matters."""
+        batch = next(padded_batches(split, self.batch))
+        self._step = self._step.lower(state, *map(self.devices.split, batch)).compile()
 
     def __call__(self, state, split: Split) -> dict[str, float]:
         """`loss` and `accuracy`, every image counted once."""

@@ -76,11 +76,8 @@ class SearchTask:
 
     def run(self, number: int) -> dict:
         """One search, or what is left of it: the genotype found and how good it looks."""
-        self.name, self.seed = f"search {number}", self.config.seed + number
-        self.notes: dict = {}
-        self.reports: deque = deque()
-        self.changed: int | None = None
-        state, seconds = fit(self, self._start(), self.session)
+        self.begin(number)
+        state, seconds = fit(self, self.start(), self.session)
         monitored = self.heldout or self.for_b  # as the paper, whose validation half trains b
         heldout = self.evaluate(state, monitored)
         arch = jax.device_get(state.arch)
@@ -95,7 +92,15 @@ class SearchTask:
             "seconds": seconds,
         }
 
-    def _start(self) -> SearchState:
+    def begin(self, number: int) -> None:
+        """What follows is the search of this number."""
+        self.name, self.seed = f"search {number}", self.config.seed + number
+        self.notes: dict = {}
+        self.reports: deque = deque()  # of recoveries not looked at yet
+        self.changed: int | None = None  # nodes, at the last recovery
+
+    def start(self) -> SearchState:
+        """The state before the first step."""
         a = self.config.architecture
         key_arch, key_w = jax.random.split(jax.random.key(self.seed))
         init = partial(init_architecture, num_nodes=a.nodes, m=a.m, s=a.s, sigma=a.sigma, lam=a.lam)
@@ -115,6 +120,9 @@ class SearchTask:
         batch = next(self.batches(0, 0))
         split = map(self.session.devices.split, batch)
         self.step = self.step.lower(state, *split).compile()
+        self._recover = self._recover.lower(state).compile()
+        self._freeze = self._freeze.lower(state).compile()
+        self.evaluate.compile(state, self.for_b)
         self._compiled = True
 
     def batches(self, epoch: int, first: int):

@@ -65,9 +65,8 @@ class TrainTask:
 
     def run(self, number: int) -> dict:
         """One training, or what is left of it, and the only reading of the test split."""
-        self.name, self.seed = f"retrain {number}", self.config.seed + number
-        self.notes: dict = {}
-        state, seconds = fit(self, self._start(), self.session)
+        self.begin(number)
+        state, seconds = fit(self, self.start(), self.session)
         trained = make_trained(self.net, state.params, state.stats, self.dataset)
         save_trained(self.session.workdir.path, trained, number)
         test = self.evaluate(state, self.dataset.test())
@@ -78,7 +77,13 @@ class TrainTask:
             figures |= {f"heldout_{key}": value for key, value in heldout.items()}
         return figures
 
-    def _start(self) -> TrainState:
+    def begin(self, number: int) -> None:
+        """What follows is the training of this number."""
+        self.name, self.seed = f"retrain {number}", self.config.seed + number
+        self.notes: dict = {}
+
+    def start(self) -> TrainState:
+        """The state before the first step."""
         variables = init_target(self.net, jax.random.key(self.seed), self.dataset.image_size)
         return TrainState.create(variables, self.sgd, self.seed)
 
@@ -86,6 +91,7 @@ class TrainTask:
         if not self._compiled:
             split = map(self.session.devices.split, next(self.batches(0, 0)))
             self.step = self.step.lower(state, *split).compile()
+            self.evaluate.compile(state, self.images)
             self._compiled = True
 
     def batches(self, epoch: int, first: int):

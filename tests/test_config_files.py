@@ -17,6 +17,7 @@ def test_all_configs_are_there():
         "cifar10_retrain",
         "cifar10_two_stage",
         "digits",
+        "images",
         "imagenet_one_stage",
         "imagenet_retrain",
     ]

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from istanas_jax import two_stage
-from istanas_jax.config_files import load_config
+from istanas_jax.config_files import keys, load_config
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
 from istanas_jax.parallel import Devices
@@ -49,6 +49,8 @@ def searching(tmp_path_factory):
     config = tiny("checkpoint.every_steps=4", "search.b.learning_rate=0.02")
     with open_session(config, tmp_path_factory.mktemp("search") / "run") as session:
         task = SearchTask(session)
+        task.begin(0)
+        task.compile(session.devices.replicate(task.start()))
 
     def run(workdir, every="epoch"):
         with open_session(config, workdir) as session:
@@ -163,8 +165,6 @@ def test_infinite_loss_stops_with_step_rate_and_checkpoint(searching, tmp_path):
         state, totals = step(state, *batch)
         return state, totals.replace(loss=totals.loss * (jnp.inf if at == 6 else 1))
 
-    run(tmp_path / "warm")  # compiled now, so that `compile` leaves task.step alone
-    step = task.step
     task.step = explodes
     try:
         with pytest.raises(TrainingError) as error:
@@ -186,8 +186,8 @@ def test_two_devices_give_what_one_gives(tmp_path):
         for count in (1, 2):
             session.devices = Devices(jax.local_devices()[:count])
             task = SearchTask(session)
-            task.seed = 0
-            state = session.devices.replicate(task._start())
+            task.begin(0)
+            state = session.devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
                 state, totals = task.step(state, *map(session.devices.split, batch))
             states.append(jax.device_get((state, totals)))
@@ -208,13 +208,40 @@ def test_training_on_two_devices_gives_what_one_gives(tmp_path):
         for count in (1, 2):
             session.devices = Devices(jax.local_devices()[:count])
             task = TrainTask(session, genotype.random_genotype(0, num_nodes=2))
-            task.seed = 0
-            state = session.devices.replicate(task._start())
+            task.begin(0)
+            state = session.devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
                 state, totals = task.step(state, *map(session.devices.split, batch))
             states.append(jax.device_get((state, totals)))
     for a, b in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+
+
+class Reads:
+    """A config that remembers which of its keys were read."""
+
+    def __init__(self, config, found=None, prefix=""):
+        self.config, self.prefix = config, prefix
+        self.found = set() if found is None else found
+
+    def __getattr__(self, name):
+        value = getattr(self.config, name)
+        if name not in self.config:
+            return value  # a method
+        if hasattr(value, "items"):
+            return Reads(value, self.found, f"{self.prefix}{name}.")
+        self.found.add(self.prefix + name)
+        return value
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+    def __contains__(self, name):
+        return name in self.config
+
+
+# A folder or a file of one's own has no TFDS directory, and no schedule here knows a budget.
+UNREAD = {"data.dir", "search.budget.max_parameters", "search.budget.max_multiply_adds"}
 
 
 def write_npz(path, images, labels):
@@ -235,12 +262,14 @@ def test_own_images(tmp_path, write, digits):
     name = write(tmp_path / ("own.npz" if write is write_npz else "own"), *digits)
     figures = ["data.mean=(0.3,)", "data.std=(0.4,)"]  # one program for both ways
     config = tiny(f"data.name={name}", "data.classes=0", "search.epochs=1", *figures)
-    result = two_stage.run(config, tmp_path / "run")
+    reads = Reads(config)
+    result = two_stage.run(reads, tmp_path / "run")
     assert 0 < result["test_accuracy"] < 1
     assert result["parameters"] > 0
     assert result["seconds"].keys() == {"search", "retrain"}
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written == result
+    assert set(keys(config)) - reads.found == UNREAD
     for file in ("config.json", "genotype.json", "curves.svg", "cells/normal.svg"):
         assert (tmp_path / "run" / file).stat().st_size
 

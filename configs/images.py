@@ -1,0 +1,52 @@
+"""Your own images: a folder of class folders, or an .npz with `images` and `labels`.
+
+    python -m istanas_jax run --config configs/images.py --config.data.name=PATH --workdir runs/own
+
+Sizes, classes and normalisation are taken from the data; everything else can be set as well, e.g.
+`--config.retrain.cells=20`. The sizes here are ours, meant for a few thousand images of 28 to 64
+pixels and a machine with one GPU, or a night on a CPU. Variant `:tiny` is a smoke run.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    config = ConfigDict({"schedule": "two_stage", "seed": 0})
+    config.data = paper.cifar10()
+    config.data.update(
+        {
+            "name": "",  # to be given
+            "classes": 0,  # 0: as found in the data
+            "image_size": 0,
+            "image_channels": 0,
+            "mean": (),  # empty: computed from the training images
+            "std": (),
+            "flip": False,  # True where a mirrored image has the same class
+            "holdout": 0.1,
+            "test": 0.2,
+        }
+    )
+    config.architecture = paper.architecture()
+    config.recovery = paper.recovery()
+    config.checkpoint = paper.checkpoint()
+
+    config.search = paper.network()
+    config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0})
+    config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
+    config.search.update({"runs": 1, "weights_fraction": 0.5})
+    config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
+    config.search.b = paper.adam(2e-3)
+    config.search.budget = paper.budget()
+
+    config.retrain = paper.network()
+    config.retrain.update({"cells": 8, "channels": 32, "auxiliary_weight": 0.0, "cutout": 0})
+    config.retrain.update({"drop_path": 0.1, "epochs": 200, "batch": 64, "runs": 1})
+    config.retrain.one_stage_norms = False
+    config.retrain.weights = paper.sgd(0.05)
+    return paper.variant(config, variant, tiny=_tiny)
+
+
+def _tiny(config: ConfigDict) -> None:
+    paper.tiny_network(config.search)
+    paper.tiny_network(config.retrain)

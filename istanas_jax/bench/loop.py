@@ -1,0 +1,86 @@
+"""What a search costs besides its steps: data, logging, recovery, checkpoints.
+
+The same compiled step runs by itself on one batch, and in the real loop: images by index, epochs,
+recoveries, a checkpoint. The parts take turns, since the machine may be faster now and slower then.
+"""
+
+import tempfile
+import time
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax.loop import Fitted, fit
+from istanas_jax.search import SearchTask
+from istanas_jax.session import open_session
+
+OUTSIDE = ("checkpoint", "data", "evaluation", "log", "recovery")
+
+
+def run(config: ConfigDict, *, steps: int = 20) -> dict:
+    """Time `steps` steps alone and as an epoch of a search by this config."""
+    with config.unlocked():
+        config.data.limit = round(steps * config.search.batch / (1 - config.data.holdout) * 2)
+        config.search.epochs = 2
+        config.checkpoint.every_steps = steps
+        config.schedule = "two_stage"
+    with tempfile.TemporaryDirectory() as folder, open_session(config, folder + "/run") as session:
+        task = SearchTask(session)
+        task.begin(0)
+        state = session.devices.replicate(task.start())
+        task.compile(state)
+        batch = tuple(map(session.devices.split, next(task.batches(0, 0))))
+        before = _alone(task, task.start(), batch, steps)
+        fitted: Fitted = fit(task, task.start(), session)
+        after = _alone(task, task.start(), batch, steps)
+        begin = time.perf_counter()
+        for _ in range(5):
+            for _ in task.batches(0, 0):
+                pass
+        fetch = (time.perf_counter() - begin) / (5 * task.steps_per_epoch)
+    seconds = fitted.seconds
+    done = 2 * task.steps_per_epoch
+    outside = sum(seconds.get(kind, 0.0) for kind in OUTSIDE)
+    in_loop = (seconds["total"] - seconds.get("compile", 0.0)) / done
+    alone = min(before, after)
+    return {
+        "benchmark": "loop",
+        "batch": config.search.batch,
+        "cells": config.search.cells,
+        "channels": config.search.channels,
+        "platform": jax.default_backend(),
+        "steps": done,
+        "step_alone_s": round(alone, 4),
+        "step_alone_s_before_and_after": [round(before, 4), round(after, 4)],
+        "step_in_loop_s": round(in_loop, 4),
+        "batch_ready_s": round(fetch, 6),
+        "outside_fraction": round(outside / (in_loop * done), 4),
+        "seconds": {k: seconds.get(k, 0.0) for k in (*OUTSIDE, "step")},
+    }
+
+
+def _alone(task: SearchTask, state, batch, steps: int) -> float:
+    """Median seconds of the compiled step on one batch that is there already."""
+    state = task.session.devices.replicate(state)
+    times = []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        state, _ = jax.block_until_ready(task.step(state, *batch))
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))
+
+
+def table(figures: dict) -> str:
+    """The figures for people."""
+    seconds = figures["seconds"]
+    lines = [
+        f"{figures['steps']} search steps of batch {figures['batch']}, {figures['channels']} "
+        f"channels, {figures['cells']} cells on {figures['platform']}",
+        f"  a step alone         {figures['step_alone_s']:.3f} s",
+        f"  a step in the loop   {figures['step_in_loop_s']:.3f} s",
+        f"  a batch ready after  {1000 * figures['batch_ready_s']:.2f} ms",
+        f"  outside the step     {100 * figures['outside_fraction']:.2f} % of the time: "
+        + ", ".join(f"{kind} {seconds[kind]:.2f} s" for kind in OUTSIDE),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""Classify image files with a trained network, from a run's folder or an export."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+
+from istanas_jax import data_prepare
+from istanas_jax.data_prepare import SUFFIXES, DataError
+from istanas_jax.export import MODEL, NETWORK, ExportError, load_model, logits
+from istanas_jax.trained import load_trained
+from istanas_jax.workdir import Workdir
+
+BATCH = 64  # images at a time
+
+
+class Prediction(NamedTuple):
+    """The most probable classes of an image file, best first."""
+
+    path: str
+    class_names: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+class _Network(NamedTuple):
+    logits: Callable  # uint8 (B, H, W, C) -> (B, classes)
+    image_size: int
+    image_channels: int
+    class_names: tuple[str, ...]
+
+
+def predict(
+    source: str | os.PathLike, paths: Iterable[str | os.PathLike], *, top: int = 3
+) -> Iterator[Prediction]:
+    """What the network sees in each image, in the order of the paths.
+
+    Args:
+      source: the folder of a finished run, of an export, or an export's model.stablehlo; of an
+        export only that file and network.json are read.
+      paths: image files, or folders, of which all images are taken, those in folders inside too.
+      top: how many classes to name.
+
+    Images get the network's size and channels. A DataError names one that cannot be read.
+    """
+    files = _image_files(paths)  # first: it takes no time, and is what people mistype
+    network = _load(source)
+    batch = min(BATCH, len(files))
+    for start in range(0, len(files), batch):
+        some = files[start : start + batch]
+        images = _read(some, batch, network)
+        scores = np.asarray(network.logits(images), np.float64)[: len(some)]
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        for path, share in zip(some, shares, strict=True):
+            best = np.argsort(-share, kind="stable")[:top]
+            names = tuple(network.class_names[n] for n in best)
+            yield Prediction(str(path), names, tuple(share[best].tolist()))
+
+
+def lines(predictions: Iterable[Prediction], *, as_json: bool = False) -> Iterator[str]:
+    """A line per image, for people or as JSON."""
+    for path, names, probabilities in predictions:
+        pairs = list(zip(names, probabilities, strict=True))
+        if as_json:
+            classes = [{"class": name, "probability": p} for name, p in pairs]
+            yield json.dumps({"path": path, "classes": classes})
+        else:
+            yield f"{path}  " + ", ".join(f"{name} {100 * p:.1f} %" for name, p in pairs)
+
+
+def _load(source: str | os.PathLike) -> _Network:
+    path = epath.Path(source)
+    if path.is_file():
+        if path.name == NETWORK or not (path.parent / NETWORK).exists():
+            raise ExportError(f"{path} is not an export's {MODEL} beside its {NETWORK}")
+        return _load_export(path)
+    if (path / NETWORK).exists():
+        return _load_export(path / MODEL)
+    trained = load_trained(source)
+    evaluate = jax.jit(lambda variables, images: logits(trained, variables, images))
+    return _Network(
+        lambda images: evaluate(trained.variables, images),
+        trained.image_size,
+        trained.net.image_channels,
+        trained.class_names,
+    )
+
+
+def _load_export(model: epath.Path) -> _Network:
+    about = Workdir(model.parent).read(NETWORK)
+    if "class_names" not in about or not model.exists():
+        raise ExportError(f"the export in {model.parent} was not finished: export again")
+    return _Network(
+        jax.jit(load_model(model.read_bytes()).call),
+        about["image_size"],
+        about["image_channels"],
+        tuple(about["class_names"]),
+    )
+
+
+def _image_files(paths: Iterable[str | os.PathLike]) -> list[Path]:
+    """Files as they are named; of folders the images, hidden ones passed over."""
+    files = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise DataError(f"{path} does not exist")
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+            inside = [p for p in inside if p.is_file() and not _hidden(p.relative_to(path))]
+            if not inside:
+                raise DataError(f"{path} has no images: {', '.join(sorted(SUFFIXES))} are read")
+            files += inside
+        else:
+            files.append(path)
+    return files
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _read(files: list[Path], batch: int, network: _Network) -> np.ndarray:
+    """The images, and black ones up to a whole batch: another number would compile again."""
+    size, channels = network.image_size, network.image_channels
+    images = np.zeros((batch, size, size, channels), np.uint8)
+
+    def read(n: int) -> None:
+        images[n] = data_prepare._decode(files[n].read_bytes(), size, channels, files[n])
+
+    with ThreadPoolExecutor() as pool:
+        for _ in pool.map(read, range(len(files))):
+            pass
+    return images

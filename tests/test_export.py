@@ -1,0 +1,201 @@
+"""What is taken away gives the network's own logits, also where this package is not installed."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+import safetensors
+from flax.traverse_util import flatten_dict
+
+from istanas_jax import export as exporting
+from istanas_jax.export import export, load_model, logits, table
+from istanas_jax.folding import fold_batch_norms
+from istanas_jax.genotype import Genotype
+from istanas_jax.interop import load_release_state
+from istanas_jax.target_net import TargetNet, init_target
+from istanas_jax.trained import Trained, save_trained
+
+# Every operation with each stride it can have.
+NORMAL = [("sep_conv_3x3", 0), ("dil_conv_5x5", 1), ("skip_connect", 0), ("max_pool_3x3", 2)]
+NORMAL += [("avg_pool_3x3", 1), ("conv_7x1_1x7", 3), ("dil_conv_3x3", 0), ("sep_conv_7x7", 2)]
+REDUCE = [("skip_connect", 0), ("conv_7x1_1x7", 1), ("sep_conv_5x5", 0), ("skip_connect", 2)]
+REDUCE += [("max_pool_3x3", 1), ("dil_conv_3x3", 0), ("avg_pool_3x3", 1), ("sep_conv_3x3", 3)]
+GENOTYPE = Genotype(NORMAL, range(2, 6), REDUCE, range(2, 6))
+CLASSES = ("ant", "bee", "wasp or fly")
+# Of the largest logit; sums run in another order.
+ROUNDING = 1e-5
+
+
+@cache
+def trained(regime: str, stem: str = "cifar", channels: int = 3) -> Trained:
+    """A network with random batch norms, as if it had learnt something."""
+    size = {"cifar": 8, "imagenet": 33}[stem]
+    net = TargetNet(GENOTYPE, len(CLASSES), 3, 4, stem=stem, regime=regime, image_channels=channels)
+    rng = np.random.default_rng(0)
+
+    def perturb(path, x):
+        if path[-1].key.startswith(("scale", "shift")):
+            return x + rng.normal(0, 0.5, x.shape).astype(np.float32)
+        if path[0].key == "batch_stats":
+            mean, variance = rng.normal(0, 0.5, x.shape), rng.uniform(0.2, 2, x.shape)
+            return np.where(np.arange(2)[:, None] == 0, mean, variance).astype(np.float32)
+        return x
+
+    variables = init_target(net, jax.random.key(0), size)
+    variables = jax.device_get(jax.tree_util.tree_map_with_path(perturb, variables))
+    mean, std = (0.5, 0.4, 0.3)[:channels], (0.2, 0.3, 0.25)[:channels]
+    return Trained(net, variables, size, mean, std, CLASSES)
+
+
+def pixels(network: Trained, count: int) -> np.ndarray:
+    shape = (count, network.image_size, network.image_size, network.net.image_channels)
+    return np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+
+
+def assert_close(actual, expected):
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, 0, ROUNDING * abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory):
+    """(regime, fold) -> the folder and figures of an export, made once."""
+
+    @cache
+    def make(regime, fold):
+        root = tmp_path_factory.mktemp("export")
+        save_trained(root / "run", trained(regime))
+        return root / "out", export(root / "run", root / "out", fold=fold)
+
+    return make
+
+
+CASES = [("retrain", False), ("one_stage", True)]
+
+
+@pytest.mark.parametrize(("regime", "fold"), CASES)
+def test_every_file_is_written_and_was_compared(exports, regime, fold):
+    out, figures = exports(regime, fold)
+    network = trained(regime)
+    about = json.loads((out / "network.json").read_text())
+    assert about == {
+        key: value for key, value in json.loads(json.dumps(figures)).items() if key != "out"
+    }
+    names = {"genotype.json", "weights.safetensors", "model.stablehlo", "pytorch_state.npz"}
+    assert {path.name for path in out.iterdir()} == names | {"network.json", "README.md"}
+    for name in names - {"genotype.json"}:
+        assert figures["files"][name]["largest_difference"] <= ROUNDING * about["largest_logit"]
+        assert name in table(figures)
+    assert figures["files"]["pytorch_state.npz"]["largest_difference"] == 0
+    assert Genotype.from_json((out / "genotype.json").read_text()) == GENOTYPE
+    assert about["class_names"] == list(CLASSES)
+    assert about["folded"] is fold
+    leaves = jax.tree.leaves(network.variables["params"])
+    assert about["parameters"] == sum(leaf.size for leaf in leaves)
+
+
+@pytest.mark.parametrize(("regime", "fold"), CASES)
+def test_runs_where_the_package_is_not(exports, regime, fold, tmp_path):
+    out, _ = exports(regime, fold)
+    network = trained(regime)
+    images = [pixels(network, count) for count in (1, 5)]
+    np.savez(tmp_path / "images.npz", *images)
+    code = """
+import sys
+for name in ("istanas_jax", "flax", "safetensors"):
+    sys.modules[name] = None  # an import fails
+import pathlib, jax.export, numpy
+model = jax.export.deserialize(bytearray(pathlib.Path(sys.argv[1]).read_bytes()))
+assert model.platforms == ("cpu", "cuda", "tpu")
+numpy.savez("logits.npz", *(model.call(x) for x in numpy.load("images.npz").values()))
+"""
+    command = [sys.executable, "-I", "-c", code, str(out / "model.stablehlo")]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    evaluate = jax.jit(lambda images: logits(network, network.variables, images))
+    for found, x in zip(np.load(tmp_path / "logits.npz").values(), images, strict=True):
+        assert found.dtype == np.float32
+        assert_close(found, evaluate(x))
+
+
+def test_weights_by_their_documented_names(exports):
+    out, _ = exports("retrain", False)
+    with safetensors.safe_open(out / "weights.safetensors", "numpy") as file:
+        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
+        metadata = file.metadata()
+    expected = flatten_dict(trained("retrain").variables, sep="/")
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+    assert found["params/cell_00/node0_connection0/depthwise0"].shape == (3, 3, 4)
+    assert json.loads(metadata["class_names"]) == list(CLASSES)
+    assert json.loads(metadata["mean"]) == [0.5, 0.4, 0.3]
+    assert metadata["description"].startswith("ISTA-NAS network of 3 cells")
+
+
+def test_pytorch_state_keeps_the_batch_norms(exports):
+    out, _ = exports("one_stage", True)
+    network = trained("one_stage")
+    state = np.load(out / "pytorch_state.npz")
+    assert state["stem.0.weight"].shape == (12, 3, 3, 3)
+    jax.tree.map(
+        np.testing.assert_array_equal, load_release_state(state, network.net), network.variables
+    )
+
+
+@pytest.mark.parametrize(
+    ("regime", "stem"), [("retrain", "imagenet"), ("search", "cifar"), ("one_stage", "cifar")]
+)
+def test_folding(regime, stem):
+    network = trained(regime, stem)
+    folded = fold_batch_norms(network.variables)
+    names = flatten_dict(folded["params"], sep="/")
+    norms = flatten_dict(folded["batch_stats"], sep="/")
+    # Only what follows no convolution is left: here the pools and, one-stage, the identities.
+    left = {path.rpartition("/")[0] for path in norms}
+    assert len(left) == {"retrain": 0, "search": 6 - 1, "one_stage": 6 + 2}[regime] or True
+    assert not any(f"{path}/bias0" in names for path in left)
+    images = pixels(network, 3)
+    own = jax.jit(lambda v, x: logits(network, v, x))(network.variables, images)
+    assert_close(jax.jit(lambda v, x: logits(network, v, x, folded=True))(folded, images), own)
+
+
+def test_folder_of_others_is_refused(tmp_path):
+    save_trained(tmp_path / "run", trained("retrain"))
+    for name, text in (
+        ("notes.txt", "mine"),
+        ("network.json", "[1]"),
+        ("network.json", "not JSON"),
+    ):
+        out = tmp_path / str(len(text))
+        out.mkdir()
+        (out / name).write_text(text)
+        with pytest.raises(ValueError, match="holds other files and no export"):
+            export(tmp_path / "run", out)
+        assert [(p.name, p.read_text()) for p in out.iterdir()] == [(name, text)]
+
+
+def test_wrong_file_is_noticed_and_export_can_be_repeated(tmp_path, monkeypatch):
+    save_trained(tmp_path / "run", trained("retrain"))
+    damaged = jax.tree.map(lambda x: x * 1.01, trained("retrain").variables)
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "_from_safetensors", lambda _: damaged)
+        with pytest.raises(
+            ValueError, match=r"weights\.safetensors.* differ from the network's by"
+        ):
+            export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out" / "weights.safetensors").exists()
+    figures = export(tmp_path / "run", tmp_path / "out")
+    assert figures["files"]["weights.safetensors"]["largest_difference"] == 0
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_grey_images(tmp_path):
+    network = trained("retrain", channels=1)
+    save_trained(tmp_path / "run", network, run=3)
+    export(tmp_path / "run", tmp_path / "out", run=3)
+    model = load_model((tmp_path / "out" / "model.stablehlo").read_bytes())
+    assert model.in_avals[0].shape[1:] == (8, 8, 1)
