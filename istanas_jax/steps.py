@@ -82,8 +82,12 @@ def train_step(
     net: TargetNet,
     sgd: optax.GradientTransformation,
     recipe: Recipe,
+    coefficients: Float[Array, "cells nodes s"] | None = None,
 ) -> tuple[TrainState, Totals]:
-    """One update of the weights of a network whose architecture is known."""
+    """One update of the weights of a network whose architecture is known.
+
+    coefficients: of its connections, where they are not absorbed yet.
+    """
     x = recipe.look(state.key(0), images)
     paths = None
     if recipe.drop_path:
@@ -96,6 +100,7 @@ def train_step(
             {"params": params, "batch_stats": state.stats},
             x,
             train=True,
+            coefficients=coefficients,
             paths=paths,
             axis_name=recipe.norm_axis,
             mutable="batch_stats",
@@ -162,11 +167,7 @@ def search_step(
 
     (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(weights.params)
     dw, loss, stats = lax.pmean((dw, loss, stats), AXIS)
-    change, moved = sgd.update(dw, weights.sgd, weights.params)
-    updated = optax.apply_updates(weights.params, change)
-    params, sgd_state = keep_inactive(
-        net, arch.support, (weights.params, weights.sgd), (updated, moved)
-    )
+    params, sgd_state = _update_active(net, state, dw, sgd)
     batch = _totals(loss, logits, w_labels)
     weights = weights.replace(
         step=weights.step + 1,
@@ -177,6 +178,59 @@ def search_step(
     )
     b_totals = state.b_totals + _totals(b_loss, b_logits, b_labels)
     return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals), batch
+
+
+def joint_step(
+    state: SearchState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    *,
+    net: SuperNet,
+    sgd: optax.GradientTransformation,
+    adam: optax.GradientTransformation,
+    recipe: Recipe,
+    implicit_lam: float | None,
+) -> tuple[SearchState, Totals]:
+    """Algorithm 2, lines 3 to 7: b and W_(S) by one loss; what is frozen stands still."""
+    weights, arch = state.weights, state.arch
+    x = recipe.look(weights.key(0), images)
+
+    def loss_of(b, params):
+        outputs, moved = net.apply(
+            {"params": params, "batch_stats": weights.stats},
+            x,
+            arch.support,
+            coefficients(arch.replace(b=b), implicit_lam=implicit_lam),
+            train=True,
+            axis_name=recipe.norm_axis,
+            mutable="batch_stats",
+        )
+        return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
+
+    gradient = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
+    (loss, (logits, stats)), (db, dw) = gradient(arch.b, weights.params)
+    db, dw, loss, stats = lax.pmean((db, dw, loss, stats), AXIS)
+    change, adam_state = adam.update(db, state.adam, arch.b)
+    moved_arch = move(arch, optax.apply_updates(arch.b, change))
+    params, sgd_state = _update_active(net, state, dw, sgd, frozen=arch.frozen)
+    batch = _totals(loss, logits, labels)
+    weights = weights.replace(
+        step=weights.step + 1,
+        params=params,
+        stats=stats,
+        sgd=sgd_state,
+        totals=weights.totals + batch,
+    )
+    return state.replace(weights=weights, arch=moved_arch, adam=adam_state), batch
+
+
+def _update_active(net: SuperNet, state: SearchState, dw, sgd, frozen=None):
+    """SGD on the active weights; the others, and their momentum, stand still."""
+    weights = state.weights
+    change, moved = sgd.update(dw, weights.sgd, weights.params)
+    updated = optax.apply_updates(weights.params, change)
+    before, after = (weights.params, weights.sgd), (updated, moved)
+    return keep_inactive(net, state.arch.support, before, after, frozen=frozen)
 
 
 def recovery_step(state: SearchState, *, lam: float) -> tuple[SearchState, dict[str, Array]]:
@@ -210,10 +264,12 @@ def evaluate_target(
     *,
     net: TargetNet,
     recipe: Recipe,
+    coefficients: Float[Array, "cells nodes s"] | None = None,
 ) -> Totals:
     """Loss and accuracy with the running statistics, of images whose mask is 1."""
     x = normalise(images, recipe.mean, recipe.std)
-    logits, _ = net.apply({"params": state.params, "batch_stats": state.stats}, x, train=False)
+    variables = {"params": state.params, "batch_stats": state.stats}
+    logits, _ = net.apply(variables, x, train=False, coefficients=coefficients)
     return _masked(logits, labels, mask)
 
 

@@ -17,7 +17,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from istanas_jax import ops
 from istanas_jax.batch_norm import Mode, init_stats, update_stats
@@ -295,24 +295,40 @@ def mix_all(
     return states[NUM_INPUTS:], jnp.concatenate(batch)
 
 
-def keep_inactive(net: SuperNet, support: Int[Array, "types nodes s"], before, after):
+def keep_inactive(
+    net: SuperNet,
+    support: Int[Array, "types nodes s"],
+    before,
+    after,
+    *,
+    frozen: Bool[Array, "types nodes"] | None = None,
+):
     """`after` where connections are active, `before` elsewhere: only W_(S) is ever updated.
 
     Both are trees in which, somewhere, parameters of the net are found by their names: parameters,
     momentum, or a whole optimiser state.
+
+    Args:
+      frozen: if given, scale and shift of a node's operations are updated only once it is frozen
+        (Algorithm 2, lines 6 and 7).
     """
-    active = []
+    weights, norms = {}, {}
     for reduction in (False, True):
         spec = CellSpec(net.channels, reduction, net.num_nodes, net.s, ops.REGIMES[net.regime])
         slots = make_slots(support[int(reduction)], jnp.zeros(support.shape[1:]), spec)
-        for group, edges in enumerate(spec.groups):
+        for group, (name, edges) in enumerate(
+            zip(GROUP_NAMES[reduction], spec.groups, strict=True)
+        ):
             at = jnp.where(slots.group == group, slots.place, len(edges))
             table = jnp.zeros((len(edges), NUM_OPS), bool)
-            active.append(table.at[at, slots.op].set(True, mode="drop"))
-    tables = dict(zip(GROUP_NAMES[False] + GROUP_NAMES[True], active, strict=True))
+            weights[name] = norms[name] = table.at[at, slots.op].set(True, mode="drop")
+            if frozen is not None:
+                nodes = jnp.array([node for node, _ in edges])
+                norms[name] = weights[name] & frozen[int(reduction)][nodes][:, None]
 
     def choose(path, old, new):
         names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+        tables = norms if names and names[-1].startswith(("scale", "shift")) else weights
         for name, op in itertools.pairwise(names):
             if name in tables:
                 mask = tables[name][:, OPERATIONS.index(op)]

@@ -10,7 +10,15 @@ from jaxtyping import Array, Float
 
 from istanas_jax import ops
 from istanas_jax.batch_norm import Mode
-from istanas_jax.cells import AuxiliaryHead, Cell, Classifier, Stem, init_variables, plan_cells
+from istanas_jax.cells import (
+    AuxiliaryHead,
+    Cell,
+    CellPlan,
+    Classifier,
+    Stem,
+    init_variables,
+    plan_cells,
+)
 from istanas_jax.genotype import Genotype
 from istanas_jax.search_space import auxiliary_cell
 
@@ -34,6 +42,10 @@ class TargetNet(nn.Module):
     image_channels: int = 3
     dtype: str = "float32"
 
+    def plans(self) -> list[CellPlan]:
+        concat = (len(self.genotype.normal_concat), len(self.genotype.reduce_concat))
+        return plan_cells(self.stem, self.cells, self.channels, concat)
+
     @nn.compact
     def __call__(
         self,
@@ -55,12 +67,10 @@ class TargetNet(nn.Module):
         """
         mode = Mode(train, axis_name)
         g, regime = self.genotype, ops.REGIMES[self.regime]
-        concat = (len(g.normal_concat), len(g.reduce_concat))
-        plans = plan_cells(self.stem, self.cells, self.channels, concat)
         stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
         s0, s1 = stem(x.astype(self.dtype), mode)
         auxiliary = None
-        for index, plan in enumerate(plans):
+        for index, plan in enumerate(self.plans()):
             nodes, out = (
                 (g.reduce, g.reduce_concat) if plan.reduction else (g.normal, g.normal_concat)
             )

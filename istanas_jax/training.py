@@ -3,10 +3,11 @@
 from functools import partial
 
 import jax
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
 from istanas_jax import optimizers
-from istanas_jax.data import Dataset, batch_indices
+from istanas_jax.data import batch_indices
 from istanas_jax.describe import count
 from istanas_jax.evaluation import Evaluator, summary
 from istanas_jax.genotype import Genotype
@@ -21,9 +22,9 @@ from istanas_jax.trained import make_trained, save_trained
 STREAM = 2  # of the order in which images come
 
 
-def target_net(config: ConfigDict, dataset: Dataset, genotype: Genotype) -> TargetNet:
+def retrain_net(session: Session, genotype: Genotype) -> TargetNet:
     """The network that `config.retrain` trains."""
-    phase = config.retrain
+    phase, dataset = session.config.retrain, session.dataset
     return TargetNet(
         genotype=genotype,
         classes=dataset.classes,
@@ -38,17 +39,30 @@ def target_net(config: ConfigDict, dataset: Dataset, genotype: Genotype) -> Targ
 
 
 class TrainTask:
-    """One network in training; `run` trains it from as many seeds as wanted."""
+    """One network in training; `run` trains it from as many seeds as wanted.
 
-    def __init__(self, session: Session, genotype: Genotype):
+    Args:
+      phase: the part of the config that says how.
+      kind: what the phase is called.
+      coefficients: of the connections, where they are not absorbed yet.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        net: TargetNet,
+        phase: ConfigDict,
+        *,
+        kind: str = "retrain",
+        coefficients: Float[Array, "cells nodes s"] | None = None,
+    ):
         config, dataset = session.config, session.dataset
-        phase = config.retrain
         self.config, self.dataset, self.session = config, dataset, session
+        self.net, self.kind = net, kind
         self.epochs, self.batch = phase.epochs, phase.batch
         self.images, self.heldout = hold_out(config, dataset)
         self.steps_per_epoch = len(self.images.labels) // self.batch
-        self.net = target_net(config, dataset, genotype)
-        self.parameters = count(self.net.clone(auxiliary=False)).parameters
+        self.parameters = count(net.clone(auxiliary=False), dataset.image_size).parameters
         rate = optimizers.learning_rate(
             phase.weights, epochs=self.epochs, steps_per_epoch=self.steps_per_epoch
         )
@@ -56,11 +70,14 @@ class TrainTask:
         self.sgd = optimizers.sgd(phase.weights, rate)
         recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
         self.step = session.devices.map(
-            partial(train_step, net=self.net, sgd=self.sgd, recipe=recipe), 2
+            partial(train_step, net=net, sgd=self.sgd, recipe=recipe, coefficients=coefficients),
+            2,
         )
         self._compiled = False
         self.evaluate = Evaluator(
-            partial(evaluate_target, net=self.net, recipe=recipe), self.batch, session.devices
+            partial(evaluate_target, net=net, recipe=recipe, coefficients=coefficients),
+            self.batch,
+            session.devices,
         )
 
     def run(self, number: int) -> dict:
@@ -79,8 +96,9 @@ class TrainTask:
 
     def begin(self, number: int) -> None:
         """What follows is the training of this number."""
-        self.name, self.seed = f"retrain {number}", self.config.seed + number
+        self.name, self.seed = f"{self.kind} {number}", self.config.seed + number
         self.notes: dict = {}
+        self.finished = False
 
     def start(self) -> TrainState:
         """The state before the first step."""

@@ -5,8 +5,8 @@ import os
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.genotype import Genotype
-from istanas_jax.search import SearchTask
+from istanas_jax.genotype import Genotype, random_genotype
+from istanas_jax.search import TwoStageSearch
 from istanas_jax.session import (
     Session,
     accuracies,
@@ -17,14 +17,15 @@ from istanas_jax.session import (
     write_architecture,
     write_result,
 )
-from istanas_jax.training import TrainTask
+from istanas_jax.training import TrainTask, retrain_net
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
         searches, best = _search(session)
-        task = TrainTask(session, Genotype.from_dict(best["genotype"]))
+        net = retrain_net(session, Genotype.from_dict(best["genotype"]))
+        task = TrainTask(session, net, config.retrain)
         trainings = each_once(session, "retrain", config.retrain.runs, task.run)
         result = {
             "schedule": config.schedule,
@@ -45,7 +46,9 @@ def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 
 def _search(session: Session) -> tuple[list[dict], dict]:
     """All searches, and the one that did best on images that trained no weights."""
-    task = SearchTask(session)
+    a = session.config.architecture
+    sized = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
+    task = TwoStageSearch(session, sized)
     searches = each_once(session, "search", session.config.search.runs, task.run)
     best = max(searches, key=lambda figures: figures["heldout_accuracy"])
     genotype = Genotype.from_dict(best["genotype"])

@@ -17,9 +17,9 @@ def test_all_configs_are_there():
         "cifar10_retrain",
         "cifar10_two_stage",
         "digits",
-        "images",
         "imagenet_one_stage",
         "imagenet_retrain",
+        "images",
     ]
 
 
@@ -70,5 +70,5 @@ def test_bad_overrides_are_refused(override, sentence):
 def test_bad_files_are_refused():
     with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"):
         load_config("nowhere.py")
-    with pytest.raises(ConfigError, match="no variant 'huge', there are: tiny"):
+    with pytest.raises(ConfigError, match="no variant 'huge', there are: small, tiny"):
         load_config(f"{TWO_STAGE}:huge")

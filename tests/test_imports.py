@@ -7,35 +7,20 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 # A module may import modules of lower levels, and of its own level.
-LEVELS = (
-    {"search_space", "genotype", "genotype_check", "published", "cell_layout", "drawing"},
-    {"sparse_coding", "active_set", "architecture"},
-    {"kernels", "batch_norm", "ops", "slots", "cells", "target_net", "supernet", "selection"}
-    | {"interop", "describe"},
-    {"data", "data_prepare", "augment", "parallel", "train_state", "optimizers", "steps"}
-    | {
-        "recipes",
-        "evaluation",
-        "checkpoints",
-        "metrics",
-        "progress",
-        "curves",
-        "workdir",
-        "config_check",
-    }
-    | {
-        "interrupts",
-        "session",
-        "trained",
-        "loop",
-        "search",
-        "training",
-        "bench.recovery",
-        "bench.step",
-    },
-    {"two_stage", "retrain"},
-    {"config_files", "cli", "__main__"},
-)
+LEVELS = [
+    set(names.split())
+    for names in (
+        "search_space genotype genotype_check published cell_layout drawing",
+        "sparse_coding active_set architecture",
+        "kernels batch_norm ops slots cells target_net supernet selection interop describe "
+        "bn_absorption folding budget",
+        "data data_prepare augment parallel train_state optimizers steps recipes evaluation "
+        "checkpoints metrics progress curves workdir config_check interrupts session trained loop "
+        "search training export predict bench.recovery bench.step bench.loop",
+        "two_stage one_stage retrain",
+        "config_files cli __main__",
+    )
+]
 NO_JAX = LEVELS[0]
 DRIVERS = LEVELS[4]  # never import each other
 NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sparse coding

@@ -13,12 +13,13 @@ from conftest import ROOT
 
 from istanas_jax import two_stage
 from istanas_jax.config_files import keys, load_config
+from istanas_jax.genotype import random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
 from istanas_jax.parallel import Devices
-from istanas_jax.search import SearchTask, recovery_interval
+from istanas_jax.search import TwoStageSearch, recovery_interval
 from istanas_jax.session import open_session
-from istanas_jax.training import TrainTask
+from istanas_jax.training import TrainTask, retrain_net
 
 SMALL = [
     "architecture.nodes=2",
@@ -35,6 +36,10 @@ def tiny(*overrides, genotype=None):
     return load_config(spec, [f"--config.{override}" for override in [*SMALL, *overrides]])
 
 
+def two_nodes(session):
+    return retrain_net(session, random_genotype(0, num_nodes=2))
+
+
 def rows(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
@@ -48,7 +53,7 @@ def searching(tmp_path_factory):
     """A search task compiled once, and a way to run it in another folder."""
     config = tiny("checkpoint.every_steps=4", "search.b.learning_rate=0.02")
     with open_session(config, tmp_path_factory.mktemp("search") / "run") as session:
-        task = SearchTask(session)
+        task = TwoStageSearch(session, two_nodes(session))
         task.begin(0)
         task.compile(session.devices.replicate(task.start()))
 
@@ -185,7 +190,7 @@ def test_two_devices_give_what_one_gives(tmp_path):
     with open_session(config, tmp_path) as session:
         for count in (1, 2):
             session.devices = Devices(jax.local_devices()[:count])
-            task = SearchTask(session)
+            task = TwoStageSearch(session, two_nodes(session))
             task.begin(0)
             state = session.devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
@@ -200,14 +205,12 @@ def test_two_devices_give_what_one_gives(tmp_path):
 
 
 def test_training_on_two_devices_gives_what_one_gives(tmp_path):
-    from istanas_jax import genotype
-
     config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
     states = []
     with open_session(config, tmp_path) as session:
         for count in (1, 2):
             session.devices = Devices(jax.local_devices()[:count])
-            task = TrainTask(session, genotype.random_genotype(0, num_nodes=2))
+            task = TrainTask(session, two_nodes(session), config.retrain)
             task.begin(0)
             state = session.devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
@@ -240,8 +243,7 @@ class Reads:
         return name in self.config
 
 
-# A folder or a file of one's own has no TFDS directory, and no schedule here knows a budget.
-UNREAD = {"data.dir", "search.budget.max_parameters", "search.budget.max_multiply_adds"}
+UNREAD = {"data.dir"}  # a folder or a file of one's own has no TFDS directory
 
 
 def write_npz(path, images, labels):
@@ -286,7 +288,7 @@ def test_best_of_several_searches(tmp_path, monkeypatch):
     """The chosen genotype is the one of the search with the best held-out accuracy."""
     config = tiny("search.runs=3")
     run = partial(_fake_run, accuracies=[0.5, 0.9, 0.7])
-    monkeypatch.setattr(SearchTask, "run", run)
+    monkeypatch.setattr(TwoStageSearch, "run", run)
     with open_session(config, tmp_path) as session:
         searches, best = two_stage._search(session)
     assert [s["seed"] for s in searches] == [0, 1, 2]
@@ -296,11 +298,9 @@ def test_best_of_several_searches(tmp_path, monkeypatch):
 
 
 def _fake_run(number, accuracies):
-    from istanas_jax import genotype
-
     return {
         "seed": number,
-        "genotype": genotype.random_genotype(number, num_nodes=2).to_dict(),
+        "genotype": random_genotype(number, num_nodes=2).to_dict(),
         "heldout_accuracy": accuracies[number],
         "coefficients": np.ones((2, 2, 2)).tolist(),
         "seconds": {"total": 1.0},

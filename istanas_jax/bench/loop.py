@@ -11,9 +11,11 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from istanas_jax.genotype import random_genotype
 from istanas_jax.loop import Fitted, fit
-from istanas_jax.search import SearchTask
+from istanas_jax.search import TwoStageSearch
 from istanas_jax.session import open_session
+from istanas_jax.training import retrain_net
 
 OUTSIDE = ("checkpoint", "data", "evaluation", "log", "recovery")
 
@@ -26,7 +28,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
         config.checkpoint.every_steps = steps
         config.schedule = "two_stage"
     with tempfile.TemporaryDirectory() as folder, open_session(config, folder + "/run") as session:
-        task = SearchTask(session)
+        task = TwoStageSearch(session, retrain_net(session, random_genotype(0)))
         task.begin(0)
         state = session.devices.replicate(task.start())
         task.compile(state)
@@ -60,7 +62,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
     }
 
 
-def _alone(task: SearchTask, state, batch, steps: int) -> float:
+def _alone(task: TwoStageSearch, state, batch, steps: int) -> float:
     """Median seconds of the compiled step on one batch that is there already."""
     state = task.session.devices.replicate(state)
     times = []
