@@ -2,11 +2,10 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 
-from istanas_jax import __version__
+from istanas_jax import __version__, cli_runs
 
 DESCRIPTION = """\
 ISTA-NAS: neural architecture search as sparse coding, in JAX.
@@ -20,6 +19,8 @@ examples:
                                                 search, retrain, test: minutes on a CPU
   python -m istanas_jax retrain --config configs/cifar10_retrain.py --workdir runs/cell \\
       --genotype ISTA_twostage                  train a published or own cell
+  python -m istanas_jax predict runs/digits image.png
+                                                use the network that a run has trained
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
   python -m istanas_jax bench step              what does a search step cost on this machine?
@@ -56,138 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_run(commands)
-    _add_search(commands)
-    _add_retrain(commands)
-    _add_prepare(commands)
+    cli_runs.add_commands(commands)
     _add_describe(commands)
     _add_bench(commands)
     return parser
-
-
-CONFIG_HELP = """\
-Any key of the config can be changed: --config.search.epochs=10 --config.data.name=my_images.npz.
-The same command with the same --workdir goes on where it was stopped or killed.
-"""
-
-
-def _add_job(commands, name: str, summary: str, description: str):
-    """A command that works in a folder by a config."""
-    job = commands.add_parser(name, help=summary, description=description, epilog=CONFIG_HELP)
-    job.add_argument(
-        "--config",
-        required=True,
-        metavar="FILE[:VARIANT]",
-        help="what to do, e.g. configs/digits.py or configs/cifar10_two_stage.py:small",
-    )
-    job.add_argument("--workdir", required=True, metavar="DIR", help="where everything is kept")
-    return job
-
-
-def _add_run(commands) -> None:
-    run = _add_job(
-        commands,
-        "run",
-        "a whole schedule: search, retrain, test",
-        "Runs the schedule of a config from images to a trained network: search, genotype, "
-        "retraining at target size, one reading of the test split, result.json.",
-    )
-    run.set_defaults(run=_run)
-
-
-def _add_search(commands) -> None:
-    search = _add_job(
-        commands,
-        "search",
-        "the first half: find a genotype",
-        "Searches only, and leaves genotype.json and cells/*.svg in the folder. `run` with the "
-        "same folder goes on with the second half.",
-    )
-    search.set_defaults(run=_search)
-
-
-def _add_retrain(commands) -> None:
-    retrain = _add_job(
-        commands,
-        "retrain",
-        "the second half: train a given cell and test it",
-        "Trains a genotype from scratch by the `retrain` part of the config and reads the test "
-        "split once.",
-    )
-    retrain.add_argument(
-        "--genotype",
-        help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
-    )
-    retrain.set_defaults(run=_retrain)
-
-
-def _add_prepare(commands) -> None:
-    prepare = commands.add_parser(
-        "prepare",
-        help="download a TFDS data set in the format that is read here",
-        description="Downloads a data set of tensorflow-datasets and writes it as array_record, "
-        "which is read without TensorFlow.",
-    )
-    prepare.add_argument("name", help="as in the TFDS catalogue, e.g. cifar10")
-    prepare.add_argument("--dir", default="", help="where to; default: TFDS's own folder")
-    prepare.set_defaults(run=_prepare)
-
-
-def _run(args) -> int:
-    from istanas_jax import retrain, two_stage
-
-    return _job(args, {"two_stage": two_stage.run, "retrain": retrain.run})
-
-
-def _search(args) -> int:
-    from istanas_jax import two_stage
-
-    return _job(args, {"two_stage": two_stage.search})
-
-
-def _retrain(args) -> int:
-    from istanas_jax import retrain
-
-    return _job(args, {"two_stage": retrain.run, "retrain": retrain.run}, genotype=args.genotype)
-
-
-def _job(args, drivers: dict, genotype: str | None = None) -> int:
-    """Load the config, and give it to the driver of its schedule."""
-    from istanas_jax.config_files import load_config
-    from istanas_jax.interrupts import Interrupted
-
-    config = load_config(args.config, args.overrides)
-    if genotype is not None:
-        with config.unlocked():
-            config.genotype = genotype
-    if config.schedule not in drivers:
-        raise ValueError(
-            f"the schedule of {args.config} is {config.schedule}; this command knows "
-            f"{', '.join(drivers)}"
-        )
-    _keep_compiled_programs()
-    try:
-        drivers[config.schedule](config, args.workdir)
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return 128 + stop.number
-    return 0
-
-
-def _keep_compiled_programs() -> None:
-    """Let jax keep what it compiled, so that a resumed run starts at once."""
-    import jax
-
-    if not jax.config.jax_compilation_cache_dir:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "istanas_jax"))
-
-
-def _prepare(args) -> int:
-    from istanas_jax import data
-
-    data.prepare(args.name, args.dir)
-    return 0
 
 
 def _add_describe(commands) -> None:

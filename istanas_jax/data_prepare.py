@@ -55,7 +55,7 @@ def read_folder(folder: Path, size: int, channels: int) -> Found:
     names = _class_folders(root)
     files = _image_files(root, names)
     if not (size and channels):
-        first = _decode(files[0][0].read_bytes(), 0, 0, files[0][0])
+        first = decode(files[0][0].read_bytes(), 0, 0, files[0][0])
         size = size or min(first.shape[:2])
         channels = channels or first.shape[2]
     if channels not in (1, 3):
@@ -94,7 +94,7 @@ def _read_files(files: list[tuple[Path, int]], size: int, channels: int, folder:
 
     def read(i: int) -> None:
         path, split.labels[i] = files[i]
-        split.images[i] = _decode(path.read_bytes(), size, channels, path)
+        split.images[i] = decode(path.read_bytes(), size, channels, path)
 
     _in_threads(read, range(len(files)))
     return split
@@ -117,7 +117,7 @@ def _in_threads(function: Callable[[int], None], items: range) -> None:
             pass
 
 
-def _decode(encoded: bytes, size: int, channels: int, what: object) -> np.ndarray:
+def decode(encoded: bytes, size: int, channels: int, what: object) -> np.ndarray:
     """Decode to (size, size, channels); size 0 keeps the image's, channels 0 its colours."""
     import cv2
 
@@ -180,7 +180,7 @@ def _read_records(builder, name: str, size: int, channels: int, keys: tuple[str,
         for i, record in zip(indices, source.__getitems__(indices), strict=True):
             feature = tf_example_pb2.Example.FromString(record).features.feature
             encoded = feature[image_key].bytes_list.value[0]
-            split.images[i] = _decode(encoded, size, channels, f"{builder.name} {name} {i}")
+            split.images[i] = decode(encoded, size, channels, f"{builder.name} {name} {i}")
             split.labels[i] = feature[label_key].int64_list.value[0]
 
     _in_threads(read, range(0, num, RECORDS))

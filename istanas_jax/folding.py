@@ -93,14 +93,14 @@ def _stem_conv(module: Stem, weights, x, n, channels, stride, mode):
 
 def _preprocess(module: Preprocess, weights, x, mode):
     if module.halve:
-        return _add(ops._halve(x, weights), weights["bias0"])
+        return _add(ops.halve(x, weights), weights["bias0"])
     return _add(ops.pointwise(ops.relu(x), weights["pointwise0"]), weights["bias0"])
 
 
 def _operation(module: Operation, weights, x, mode):
     op, stride = module.op, module.stride
     if op == "skip_connect":  # of stride 2, the other has no bias
-        return _add(ops._halve(x, weights), weights["bias0"])
+        return _add(ops.halve(x, weights), weights["bias0"])
     if op == "conv_7x1_1x7":
         x = ops.conv(ops.relu(x), weights["conv0"], strides=(1, stride))
         return _add(ops.conv(x, weights["conv1"], strides=(stride, 1)), weights["bias0"])

@@ -116,7 +116,7 @@ def apply_op(
         x = conv(relu(x), weights["conv0"], strides=(1, stride))
         x = norm(conv(x, weights["conv1"], strides=(stride, 1)))
     elif op == "skip_connect" and stride == 2:
-        x = norm(_halve(x, weights))
+        x = norm(halve(x, weights))
     else:
         if op != "skip_connect":
             pool = {"max_pool_3x3": max_pool, "avg_pool_3x3": avg_pool}[op]
@@ -133,7 +133,7 @@ def preprocess(
     """A cell's input brought to its channels: ReLU, 1x1 convolution (factorised reduction, if the
     weights are those of one), batch norm."""
     norm = _Norms(weights, stats, mode)
-    y = _halve(x, weights) if "even" in weights else pointwise(relu(x), weights["pointwise0"])
+    y = halve(x, weights) if "even" in weights else pointwise(relu(x), weights["pointwise0"])
     return norm(y), norm.batch_stats()
 
 
@@ -147,7 +147,7 @@ def preprocess_shapes(
     return shapes | (norm_shapes(channels) if regime.affine else {})
 
 
-def _halve(x, weights: Weights):
+def halve(x, weights: Weights):
     """Factorised reduction: one half of the channels from even pixels, the other from odd ones."""
     x = relu(x)
     odd = jnp.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])[:, 1::2, 1::2]

@@ -135,7 +135,7 @@ def _read(files: list[Path], batch: int, network: _Network) -> np.ndarray:
     images = np.zeros((batch, size, size, channels), np.uint8)
 
     def read(n: int) -> None:
-        images[n] = data_prepare._decode(files[n].read_bytes(), size, channels, files[n])
+        images[n] = data_prepare.decode(files[n].read_bytes(), size, channels, files[n])
 
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(read, range(len(files))):

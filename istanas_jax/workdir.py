@@ -7,8 +7,8 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
-# May change between two starts of one run: they do not touch what it computes.
-FREE = ("checkpoint.", "data.dir")
+# May change between two starts of one run: they do not touch what a phase computes.
+FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 SHOWN = 8  # differences listed before the rest is only counted
 
 

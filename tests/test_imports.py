@@ -18,7 +18,7 @@ LEVELS = [
         "checkpoints metrics progress curves workdir config_check interrupts session trained loop "
         "search training export predict bench.recovery bench.step bench.loop",
         "two_stage one_stage retrain",
-        "config_files cli __main__",
+        "config_files cli cli_runs __main__",
     )
 ]
 NO_JAX = LEVELS[0]
@@ -30,6 +30,7 @@ ONLY_IN = {
     "tensorflow_datasets": {"data_prepare"},
     "cv2": {"data_prepare"},
     "matplotlib": {"curves"},
+    "safetensors": {"export"},
     "torch": set(),
     "tensorflow": set(),
 }

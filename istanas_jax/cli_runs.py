@@ -1,0 +1,201 @@
+"""The commands that work in a run's folder: they parse and dispatch, nothing else."""
+
+import os
+import sys
+
+from ml_collections import ConfigDict
+
+from istanas_jax.config_files import load_config
+from istanas_jax.interrupts import Interrupted
+
+CONFIG_HELP = """\
+Any key of the config can be changed: --config.search.epochs=10 --config.data.name=my_images.npz.
+The same command with the same --workdir goes on where it was stopped or killed.
+"""
+
+
+def _add_job(commands, name: str, summary: str, description: str):
+    """A command that works in a folder by a config."""
+    job = commands.add_parser(name, help=summary, description=description, epilog=CONFIG_HELP)
+    job.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE[:VARIANT]",
+        help="what to do, e.g. configs/digits.py or configs/cifar10_two_stage.py:small",
+    )
+    job.add_argument("--workdir", required=True, metavar="DIR", help="where everything is kept")
+    return job
+
+
+def add_commands(commands) -> None:
+    """run, search, retrain, prepare, export and predict."""
+    for add in (_add_run, _add_search, _add_retrain, _add_prepare, _add_export, _add_predict):
+        add(commands)
+
+
+def _add_run(commands) -> None:
+    run = _add_job(
+        commands,
+        "run",
+        "a whole schedule: search, retrain, test",
+        "Runs the schedule of a config from images to a trained network: search, genotype, "
+        "retraining at target size, one reading of the test split, result.json.",
+    )
+    run.set_defaults(run=_run)
+
+
+def _add_search(commands) -> None:
+    search = _add_job(
+        commands,
+        "search",
+        "the first half: find a genotype",
+        "Searches only, and leaves genotype.json and cells/*.svg in the folder. `run` with the "
+        "same folder goes on with the second half.",
+    )
+    search.set_defaults(run=_search)
+
+
+def _add_retrain(commands) -> None:
+    retrain = _add_job(
+        commands,
+        "retrain",
+        "the second half: train a given cell and test it",
+        "Trains a genotype from scratch by the `retrain` part of the config and reads the test "
+        "split once.",
+    )
+    retrain.add_argument(
+        "--genotype",
+        help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
+    )
+    retrain.add_argument(
+        "--onestage", action="store_true", help="with the batch norms of one-stage cells"
+    )
+    retrain.add_argument("--runs", type=int, metavar="N", help="seeds; mean and deviation are told")
+    retrain.set_defaults(run=_retrain)
+
+
+def _add_prepare(commands) -> None:
+    prepare = commands.add_parser(
+        "prepare",
+        help="download a TFDS data set in the format that is read here",
+        description="Downloads a data set of tensorflow-datasets and writes it as array_record, "
+        "which is read without TensorFlow.",
+    )
+    prepare.add_argument("name", help="as in the TFDS catalogue, e.g. cifar10")
+    prepare.add_argument("--dir", default="", help="where to; default: TFDS's own folder")
+    prepare.set_defaults(run=_prepare)
+
+
+def _add_export(commands) -> None:
+    export = commands.add_parser(
+        "export",
+        help="take a trained network away: StableHLO, safetensors, PyTorch names",
+        description="Writes the trained network of a finished run as genotype.json, "
+        "weights.safetensors, model.stablehlo (runs with jax and flatbuffers alone) and "
+        "pytorch_state.npz; each is read again and its logits compared.",
+    )
+    export.add_argument("workdir", metavar="WORKDIR", help="folder of a finished run")
+    export.add_argument(
+        "--out", required=True, metavar="DIR", help="new, empty, or an earlier export"
+    )
+    export.add_argument("--fold", action="store_true", help="fold batch norms into convolutions")
+    export.add_argument(
+        "--run", dest="number", type=int, default=0, metavar="N", help="which seed's network"
+    )
+    export.set_defaults(run=_export)
+
+
+def _add_predict(commands) -> None:
+    predict = commands.add_parser("predict", help="classify image files with a run or an export")
+    predict.add_argument(
+        "source", metavar="SOURCE", help="a run's folder, an export, or its model.stablehlo"
+    )
+    predict.add_argument("images", nargs="+", metavar="IMAGE", help="image files or folders")
+    predict.add_argument("--top", type=int, default=3, metavar="K", help="classes to name")
+    predict.add_argument("--json", action="store_true", help="print one JSON line per image")
+    predict.set_defaults(run=_predict)
+
+
+def _run(args) -> int:
+    from istanas_jax import one_stage, retrain, two_stage
+
+    drivers = {"two_stage": two_stage.run, "one_stage": one_stage.run, "retrain": retrain.run}
+    return _job(args, _config(args), drivers)
+
+
+def _search(args) -> int:
+    from istanas_jax import two_stage
+
+    return _job(args, _config(args), {"two_stage": two_stage.search})
+
+
+def _retrain(args) -> int:
+    from istanas_jax import retrain
+
+    config = _config(args)
+    with config.unlocked():
+        if "retrain" not in config:  # of a one-stage config: the network it trains, from scratch
+            config.retrain = ConfigDict(config.train.to_dict())
+            config.retrain.update({"runs": 1, "one_stage_norms": True})
+        if args.genotype is not None or "genotype" not in config:
+            if args.genotype is None:
+                raise ValueError("give --genotype: the config names none")
+            config.genotype = args.genotype
+        if args.onestage:
+            config.retrain.one_stage_norms = True
+        if args.runs is not None:
+            config.retrain.runs = args.runs
+        config.schedule = "retrain"
+    return _job(args, config, {"retrain": retrain.run})
+
+
+def _config(args) -> ConfigDict:
+    return load_config(args.config, args.overrides)
+
+
+def _job(args, config: ConfigDict, drivers: dict) -> int:
+    """Give the config to the driver of its schedule."""
+    if config.schedule not in drivers:
+        raise ValueError(
+            f"the schedule of {args.config} is {config.schedule}; this command knows "
+            f"{', '.join(drivers)}"
+        )
+    _keep_compiled_programs()
+    try:
+        drivers[config.schedule](config, args.workdir)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
+    return 0
+
+
+def _keep_compiled_programs() -> None:
+    """Let jax keep what it compiled, so that a resumed run starts at once."""
+    import jax
+
+    if not jax.config.jax_compilation_cache_dir:
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "istanas_jax"))
+
+
+def _prepare(args) -> int:
+    from istanas_jax import data
+
+    data.prepare(args.name, args.dir)
+    return 0
+
+
+def _export(args) -> int:
+    from istanas_jax import export
+
+    print(export.table(export.export(args.workdir, args.out, run=args.number, fold=args.fold)))
+    return 0
+
+
+def _predict(args) -> int:
+    from istanas_jax import predict
+
+    found = predict.predict(args.source, args.images, top=args.top)
+    for line in predict.lines(found, as_json=args.json):
+        print(line)
+    return 0
