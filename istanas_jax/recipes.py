@@ -30,13 +30,13 @@ def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split,
 def check_batches(config: ConfigDict, dataset: Dataset) -> None:
     """Raise, before any work is done, if a phase has too few images for one batch."""
     train, _ = hold_out(config, dataset)
-    parts = {"retrain": {"for training": len(train.labels)}}
-    if "search" in config:
+    sizes = {phase: {"for training": len(train.labels)} for phase in ("search", "retrain", "train")}
+    if config.schedule == "two_stage":
         w, b, _ = divide_training(config, dataset)
-        parts["search"] = {"for W": len(w.labels), "for b": len(b.labels)}
-    for phase, sizes in parts.items():
-        for purpose, size in sizes.items():
-            if phase in config and size < config[phase].batch:
+        sizes["search"] = {"for W": len(w.labels), "for b": len(b.labels)}
+    for phase in sizes.keys() & set(config.keys()):
+        for purpose, size in sizes[phase].items():
+            if size < config[phase].batch:
                 raise ValueError(
                     f"{phase}.batch is {config[phase].batch}, but there are {size} images {purpose}"
                 )
