@@ -43,6 +43,10 @@ def get_config(variant: str = "") -> ConfigDict:
     target.weights = paper.sgd(0.025)
     if one_stage:
         config.search.weights = paper.sgd(0.025, decay="constant")
+        config.search.b.learning_rate = 1e-3
+        config.search.epochs = 100  # a limit: nodes come to rest before it
+        # With a loss near 0 Adam still moves b by its decay: 1e-3 in an epoch of 20 steps.
+        config.recovery.epsilon = 2e-3
         config.train = target
     else:
         config.search.update({"runs": 1, "weights_fraction": 0.5})
