@@ -53,6 +53,8 @@ def get_config(variant: str = "") -> ConfigDict:
 def _small(config: ConfigDict) -> None:
     """All ours: 20,000 images, 5 cells, a fifth of the paper's steps; b at the paper's rate."""
     config.data.limit = 20_000
+    # From 1e-3 the first ten steps, with W still random, would decide about the architecture.
+    config.architecture.sigma = 0.1
     small = {"cells": 5, "channels": 16, "batch": 64}
     config.search.update(small | {"epochs": 6, "runs": 2})
     config.search.weights.learning_rate = 0.05

@@ -50,7 +50,7 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
     workdir = Workdir.open(path, config)
     dataset = data.load(config.data)
     check_batches(config, dataset)
-    with MetricsLog(workdir.path) as log, Stop() as stop:
+    with workdir.work(config), MetricsLog(workdir.path) as log, Stop() as stop:
         yield Session(workdir, dataset, config, log, devices, stop)
 
 

@@ -1,7 +1,10 @@
 """A run's folder: what is in it, and that it belongs to this run."""
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from etils import epath
@@ -9,6 +12,7 @@ from ml_collections import ConfigDict
 
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
+LOCK = ".lock"
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -24,18 +28,16 @@ class Workdir:
 
     @classmethod
     def open(cls, path: str | os.PathLike, config: ConfigDict) -> "Workdir":
-        """For a run with this config, new or to be continued."""
+        """For a run with this config, new or to be continued; nothing is written yet."""
         workdir = cls(path)
         if workdir.path.exists() and not workdir.path.is_dir():
             raise WorkdirError(f"{path} is a file, not a folder")
-        now = json.loads(config.to_json_best_effort())
-        before = workdir.read("config.json")
+        now, before = _plain(config), workdir.read("config.json")
         if before is None:
-            if workdir.path.exists() and any(workdir.path.iterdir()):
+            if workdir.path.exists() and any(p.name != LOCK for p in workdir.path.iterdir()):
                 raise WorkdirError(
                     f"{path} holds other files and no run: choose an empty or a new folder"
                 )
-            workdir.write("config.json", now)
         elif differing := _differences(before, now):
             more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
             raise WorkdirError(
@@ -43,6 +45,37 @@ class Workdir:
                 "choose another folder, or the config it was started with"
             )
         return workdir
+
+    @contextmanager
+    def work(self, config: ConfigDict) -> Iterator[None]:
+        """Make the folder this run's own; only one process at a time works in it.
+
+        A run that fails before it has done anything leaves the folder free for a corrected one.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            new = self.read("config.json") is None
+            if new:
+                self.write("config.json", _plain(config))
+            try:
+                yield
+            except ValueError:
+                if new and not (self.path / "checkpoints").exists():
+                    (self.path / "config.json").unlink()
+                    (self.path / "metrics.jsonl").unlink(missing_ok=True)
+                raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if "://" in os.fspath(self.path):  # a bucket has no locks
+            yield
+            return
+        with open(self.path / LOCK, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise WorkdirError(f"another process is working in {self.path}") from None
+            yield
 
     def __truediv__(self, name: str) -> epath.Path:
         return self.path / name
@@ -58,6 +91,10 @@ class Workdir:
         temporary = self.path / f".{name}.tmp"
         temporary.write_text(json.dumps(value, indent=1) + "\n")
         temporary.replace(self.path / name)
+
+
+def _plain(config: ConfigDict) -> dict:
+    return json.loads(config.to_json_best_effort())
 
 
 def _differences(before: dict, now: dict) -> list[str]:

@@ -8,6 +8,8 @@ import pytest
 from conftest import ROOT
 
 from istanas_jax.cli import main
+from istanas_jax.config_files import load_config
+from istanas_jax.workdir import Workdir
 
 DIGITS = str(ROOT / "configs" / "digits.py:tiny")
 
@@ -52,6 +54,8 @@ def run(capsys, tmp_path, *overrides, command="run", config=DIGITS):
 )
 def test_config(capsys, tmp_path, override, sentence):
     assert sentence in run(capsys, tmp_path, f"--config.{override}")
+    # So that the corrected command finds a folder of nobody's.
+    assert not (tmp_path / "workdir" / "config.json").exists()
 
 
 def test_unreadable_image(capsys, tmp_path):
@@ -102,7 +106,9 @@ def test_folder_that_holds_something_else(capsys, tmp_path):
 
 
 def test_changed_config_is_refused_with_what_differs(capsys, tmp_path):
-    run(capsys, tmp_path, "--config.data.classes=11")  # leaves a folder with this config
+    config = load_config(DIGITS, ["--config.search.epochs=5"])
+    with Workdir.open(tmp_path / "workdir", config).work(config):
+        assert "another process is working in" in run(capsys, tmp_path, "--config.search.epochs=5")
     before = (tmp_path / "workdir" / "config.json").read_text()
     said = run(
         capsys,
@@ -111,7 +117,7 @@ def test_changed_config_is_refused_with_what_differs(capsys, tmp_path):
         "--config.data.pad=2",
         "--config.checkpoint.keep=5",
     )
-    assert "data.classes was 11, is 10, data.pad was 1, is 2, search.epochs was 2, is 7;" in said
+    assert "data.pad was 1, is 2, search.epochs was 5, is 7;" in said
     assert "checkpoint" not in said
     assert (tmp_path / "workdir" / "config.json").read_text() == before
 

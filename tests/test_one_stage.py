@@ -247,6 +247,7 @@ def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, ca
     config = tiny("search.budget.max_parameters=10")
     with pytest.raises(ValueError, match=r"max_parameters is 10, but the smallest network has"):
         one_stage.run(config, tmp_path / "impossible")
+    assert not (tmp_path / "impossible" / "config.json").exists()
 
     def fitted(task, state, session):
         return loop.Fitted(session.devices.replicate(state), {"total": 1.0})
