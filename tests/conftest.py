@@ -15,6 +15,13 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 COMPILED = tempfile.TemporaryDirectory()
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
 ROOT = Path(__file__).parent.parent
+# Files that compile most, started first so that two processes end at about the same time.
+LONGEST = ("supernet", "two_stage", "parity", "one_stage", "kill_and_resume")
+
+
+def pytest_collection_modifyitems(items) -> None:
+    names = [f"test_{name}.py" for name in LONGEST]
+    items.sort(key=lambda item: names.index(n) if (n := item.path.name) in names else len(names))
 
 
 @pytest.fixture
