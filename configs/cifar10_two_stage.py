@@ -3,8 +3,7 @@
     python -m istanas_jax run --config configs/cifar10_two_stage.py --workdir runs/two_stage
 
 The paper: 2.54 ± 0.05 % test error, 3.32 M parameters; 0.05 GPU-days of search and 2.0 of
-retraining on a GTX 1080Ti. Variants: `:small` is for a CPU,
-`:tiny` is a smoke run.
+retraining on a GTX 1080Ti. Variants: `:small` is for a CPU, `:tiny` a smoke run.
 """
 
 import paper
