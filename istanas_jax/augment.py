@@ -12,7 +12,7 @@ DRAWS = 5  # per image: crop row, crop column, flip, cutout row, cutout column
 
 
 def normalise(
-    images: UInt8[Array, "B H W C"], mean: Float[Array, "C"], std: Float[Array, "C"]
+    images: UInt8[Array, "B H W C"], mean: Float[Array, " C"], std: Float[Array, " C"]
 ) -> Float[Array, "B H W C"]:
     """Pixels of 0 ... 255 as (x / 255 - mean) / std."""
     mean, std = (jnp.asarray(value, jnp.float32)[None, None, None] for value in (mean, std))
@@ -28,8 +28,8 @@ def augment(
     draws: Float[Array, "B 5"],
     images: UInt8[Array, "B H W C"],
     *,
-    mean: Float[Array, "C"],
-    std: Float[Array, "C"],
+    mean: Float[Array, " C"],
+    std: Float[Array, " C"],
     pad: int,
     flip: bool,
     cutout: int,
@@ -80,12 +80,12 @@ def _crop(
     return images.at[index].get(mode="promise_in_bounds")
 
 
-def _below(draw: Float[Array, "B"], count: int) -> Int[Array, "B"]:
+def _below(draw: Float[Array, " B"], count: int) -> Int[Array, " B"]:
     """A uniform draw of [0, 1) as one of 0 ... count - 1."""
     return jnp.minimum((draw * count).astype(jnp.int32), count - 1)  # the product may round up
 
 
-def _within(centre: Int[Array, "B"], size: int, side: int) -> Bool[Array, "B size"]:
+def _within(centre: Int[Array, " B"], size: int, side: int) -> Bool[Array, "B size"]:
     """Which of `size` pixels the square around `centre` covers."""
     offset = jnp.arange(size)[None] - centre[:, None]
     return (offset >= -(side // 2)) & (offset < side - side // 2)

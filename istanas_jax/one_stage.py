@@ -74,8 +74,7 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
             "they are frozen as they are"
         )
     genotype = Genotype.from_dict(found["genotype"])
-    # A genotype lists the weaker pick first.
-    write_architecture(session, genotype, np.flip(found["coefficients"], -1))
+    write_architecture(session, genotype, found["coefficients"])
     session.say(
         f"search 0: the architecture is fixed after {found['epochs']} epochs, training goes on "
         f"with the static net\n{describe_cells(genotype)}"
@@ -100,15 +99,13 @@ def _train(task: TrainTask, start: TrainState, weights: Float[Array, "cells node
     """The schedule with the architecture fixed, absorption, and the only look at the test split."""
     session = task.session
     state, seconds = fit(task, start, session)
-    absorbed = make_trained(
-        task.net, absorb(task.net, state.params, weights), state.stats, session.dataset
-    )
+    after = state.replace(params=absorb(task.net, state.params, weights))
+    absorbed = make_trained(task.net, after.params, after.stats, session.dataset)
     difference = compare_logits(task, state, absorbed, weights)
     if not difference < TOLERANCE:
         raise TrainingError(f"absorption changes logits by {difference:.2g}")
     session.say(f"train 0: the coefficients are in the batch norms, logits differ {difference:.1e}")
     save_trained(session.workdir.path, absorbed)
-    after = state.replace(params=absorb(task.net, state.params, weights))
     plain = TrainTask(session, task.net, session.config.train, kind="train")
     test = plain.evaluate(session.devices.replicate(after), session.dataset.test())
     figures = {"seed": task.seed, "seconds": seconds, "absorption_difference": difference}

@@ -1,5 +1,6 @@
 """What a config says about images: which are used for what, and how a phase sees them."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.data import Dataset, Split, divide
@@ -11,29 +12,34 @@ def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split | None]
 
     Both are the same for every run of a config, so that runs can be compared.
     """
-    train, limit = dataset.train, config.data.limit
-    if limit and limit < len(train.labels):
-        some, _ = divide(len(train.labels), limit / len(train.labels), seed=config.seed)
-        train = train.take(some)
-    kept, held = divide(len(train.labels), 1 - config.data.holdout, seed=config.seed)
-    return train.take(kept), train.take(held) if len(held) else None
+    kept, held = _kept_and_held(config, dataset)
+    return dataset.train.take(kept), dataset.train.take(held) if len(held) else None
 
 
 def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split, Split | None]:
     """Images for W, for b, and held out, all disjoint."""
-    rest, heldout = hold_out(config, dataset)
-    fraction = config.search.weights_fraction
-    w, b = divide(len(rest.labels), fraction, seed=config.seed)
-    return rest.take(w), rest.take(b), heldout
+    kept, held = _kept_and_held(config, dataset)
+    w, b = divide(len(kept), config.search.weights_fraction, seed=config.seed)
+    train = dataset.train
+    return train.take(kept[w]), train.take(kept[b]), train.take(held) if len(held) else None
+
+
+def _kept_and_held(config: ConfigDict, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of the training images to use and of those held out."""
+    some = np.arange(len(dataset.train.labels))
+    if 0 < config.data.limit < len(some):
+        some, _ = divide(len(some), config.data.limit / len(some), seed=config.seed)
+    kept, held = divide(len(some), 1 - config.data.holdout, seed=config.seed)
+    return some[kept], some[held]
 
 
 def check_batches(config: ConfigDict, dataset: Dataset) -> None:
     """Raise, before any work is done, if a phase has too few images for one batch."""
-    train, _ = hold_out(config, dataset)
-    sizes = {phase: {"for training": len(train.labels)} for phase in ("search", "retrain", "train")}
+    kept, _ = _kept_and_held(config, dataset)
+    sizes = {phase: {"for training": len(kept)} for phase in ("search", "retrain", "train")}
     if config.schedule == "two_stage":
-        w, b, _ = divide_training(config, dataset)
-        sizes["search"] = {"for W": len(w.labels), "for b": len(b.labels)}
+        w, b = divide(len(kept), config.search.weights_fraction, seed=config.seed)
+        sizes["search"] = {"for W": len(w), "for b": len(b)}
     for phase in sizes.keys() & set(config.keys()):
         for purpose, size in sizes[phase].items():
             if size < config[phase].batch:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import curves, data, drawing, metrics
@@ -30,7 +31,7 @@ class Session:
     log: MetricsLog
     devices: Devices
     stop: Stop
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = lambda line: print(line, flush=True)  # also when it is a file
 
     @contextmanager
     def saying(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -75,8 +76,10 @@ def add_seconds(results: list[dict]) -> dict[str, float]:
 
 
 def write_architecture(session: Session, genotype: Genotype, coefficients=None) -> None:
-    """genotype.json and the two cells as pictures."""
+    """genotype.json and the two cells as pictures; coefficients come strongest first."""
     session.workdir.write("genotype.json", genotype.to_dict())
+    if coefficients is not None:
+        coefficients = np.flip(coefficients, -1)  # a genotype lists the weaker pick first
     drawing.write_cells(genotype, session.workdir / "cells", coefficients)
 
 

@@ -5,6 +5,7 @@ them. What is fixed for a run is keyword-only.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -111,14 +112,7 @@ def train_step(
     dw, stats, loss = lax.pmean((dw, stats, loss), AXIS)
     change, moved = sgd.update(dw, state.sgd, state.params)
     batch = _totals(loss, logits, labels)
-    state = state.replace(
-        step=state.step + 1,
-        params=optax.apply_updates(state.params, change),
-        stats=stats,
-        sgd=moved,
-        totals=state.totals + batch,
-    )
-    return state, batch
+    return state.advance(optax.apply_updates(state.params, change), stats, moved, batch), batch
 
 
 def search_step(
@@ -136,23 +130,11 @@ def search_step(
 ) -> tuple[SearchState, Totals]:
     """Algorithm 1, lines 3 and 4: an update of b on one batch, then of W_(S) on another."""
     weights, arch = state.weights, state.arch
-
-    def outputs_of(params, arch: ArchState, stats, x):
-        return net.apply(
-            {"params": params, "batch_stats": stats},
-            x,
-            arch.support,
-            coefficients(arch, implicit_lam=implicit_lam),
-            train=True,
-            axis_name=recipe.norm_axis,
-            mutable="batch_stats",
-        )
-
+    loss_of = partial(_super_loss, net=net, recipe=recipe, implicit_lam=implicit_lam)
     b_x = recipe.look(weights.key(0), b_images)
 
     def loss_of_b(b):
-        outputs, moved = outputs_of(weights.params, arch.replace(b=b), weights.stats, b_x)
-        return recipe.loss(outputs, b_labels), (outputs[0], moved["batch_stats"])
+        return loss_of(weights.params, arch.replace(b=b), weights.stats, b_x, b_labels)
 
     (b_loss, (b_logits, stats)), db = jax.value_and_grad(loss_of_b, has_aux=True)(arch.b)
     db, b_loss, stats = lax.pmean((db, b_loss, stats), AXIS)
@@ -162,20 +144,13 @@ def search_step(
     w_x = recipe.look(weights.key(1), w_images)
 
     def loss_of_w(params):
-        outputs, moved = outputs_of(params, arch, stats, w_x)
-        return recipe.loss(outputs, w_labels), (outputs[0], moved["batch_stats"])
+        return loss_of(params, arch, stats, w_x, w_labels)
 
     (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(weights.params)
     dw, loss, stats = lax.pmean((dw, loss, stats), AXIS)
     params, sgd_state = _update_active(net, state, dw, sgd)
     batch = _totals(loss, logits, w_labels)
-    weights = weights.replace(
-        step=weights.step + 1,
-        params=params,
-        stats=stats,
-        sgd=sgd_state,
-        totals=weights.totals + batch,
-    )
+    weights = weights.advance(params, stats, sgd_state, batch)
     b_totals = state.b_totals + _totals(b_loss, b_logits, b_labels)
     return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals), batch
 
@@ -195,17 +170,10 @@ def joint_step(
     weights, arch = state.weights, state.arch
     x = recipe.look(weights.key(0), images)
 
+    loss_of_super = partial(_super_loss, net=net, recipe=recipe, implicit_lam=implicit_lam)
+
     def loss_of(b, params):
-        outputs, moved = net.apply(
-            {"params": params, "batch_stats": weights.stats},
-            x,
-            arch.support,
-            coefficients(arch.replace(b=b), implicit_lam=implicit_lam),
-            train=True,
-            axis_name=recipe.norm_axis,
-            mutable="batch_stats",
-        )
-        return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
+        return loss_of_super(params, arch.replace(b=b), weights.stats, x, labels)
 
     gradient = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
     (loss, (logits, stats)), (db, dw) = gradient(arch.b, weights.params)
@@ -214,14 +182,22 @@ def joint_step(
     moved_arch = move(arch, optax.apply_updates(arch.b, change))
     params, sgd_state = _update_active(net, state, dw, sgd, frozen=arch.frozen)
     batch = _totals(loss, logits, labels)
-    weights = weights.replace(
-        step=weights.step + 1,
-        params=params,
-        stats=stats,
-        sgd=sgd_state,
-        totals=weights.totals + batch,
-    )
+    weights = weights.advance(params, stats, sgd_state, batch)
     return state.replace(weights=weights, arch=moved_arch, adam=adam_state), batch
+
+
+def _super_loss(params, arch: ArchState, stats, x, labels, *, net, recipe: Recipe, implicit_lam):
+    """Of the active connections in training; with it the logits and the moved statistics."""
+    outputs, moved = net.apply(
+        {"params": params, "batch_stats": stats},
+        x,
+        arch.support,
+        coefficients(arch, implicit_lam=implicit_lam),
+        train=True,
+        axis_name=recipe.norm_axis,
+        mutable="batch_stats",
+    )
+    return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
 
 
 def _update_active(net: SuperNet, state: SearchState, dw, sgd, frozen=None):

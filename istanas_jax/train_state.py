@@ -47,6 +47,18 @@ class TrainState:
             totals=Totals.zero(),
         )
 
+    def advance(
+        self, params: dict, stats: dict, sgd: optax.OptState, batch: Totals
+    ) -> "TrainState":
+        """After an update on this batch."""
+        return self.replace(
+            step=self.step + 1,
+            params=params,
+            stats=stats,
+            sgd=sgd,
+            totals=self.totals + batch,
+        )
+
     def key(self, stream: int) -> jax.Array:
         """Randomness is a function of seed, step and purpose, so none of it is stored."""
         key = jax.random.key(self.seed)

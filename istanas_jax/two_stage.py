@@ -2,7 +2,6 @@
 
 import os
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.genotype import Genotype, random_genotype
@@ -52,8 +51,7 @@ def _search(session: Session) -> tuple[list[dict], dict]:
     searches = each_once(session, "search", session.config.search.runs, task.run)
     best = max(searches, key=lambda figures: figures["heldout_accuracy"])
     genotype = Genotype.from_dict(best["genotype"])
-    # A genotype lists the weaker pick first.
-    write_architecture(session, genotype, np.flip(best["coefficients"], -1))
+    write_architecture(session, genotype, best["coefficients"])
     chosen = f" (the best of {len(searches)})" if len(searches) > 1 else ""
     session.say(
         f"search: {100 * best['heldout_accuracy']:.2f} % of held-out images right{chosen}, with\n"

@@ -1,16 +1,10 @@
 """Every kind of data is read as written, every mistake is named, every order can be repeated."""
 
-import json
 import shutil
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
-import requests
-import tensorflow_datasets as tfds
 from ml_collections import ConfigDict
 
 from istanas_jax import data, data_prepare
@@ -216,141 +210,6 @@ def test_folder_mistakes(tmp_path, monkeypatch):
     (root / "c").rmdir()
     with pytest.raises(DataError, match="not fit in memory"):
         data.load(config(tmp_path))
-
-
-class TinyGray(tfds.core.GeneratorBasedBuilder):
-    """A registered set of one channel, whose test images are called validation."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    IMAGES = images(11)
-
-    def _info(self):
-        features = {"image": tfds.features.Image(shape=(6, 6, 1))}
-        features["label"] = tfds.features.ClassLabel(names=["no", "yes"])
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
-
-    def _split_generators(self, dl_manager):
-        return {
-            "train": self._generate_examples(0, 8),
-            "validation": self._generate_examples(8, 11),
-        }
-
-    def _generate_examples(self, first, end):
-        for i in range(first, end):
-            yield i, {"image": self.IMAGES[i], "label": i % 2}
-
-
-@pytest.fixture(scope="module")
-def tiny_gray(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tfds")
-    data.prepare("tiny_gray", str(folder))
-    return folder
-
-
-def test_tfds_of_one_channel(tiny_gray):
-    found = data.load(config("tiny_gray", dir=str(tiny_gray)))
-    assert found.class_names == ("no", "yes")
-    assert same_images(found.train, TinyGray.IMAGES[:8], np.arange(8) % 2)
-    assert same_images(found.test(), TinyGray.IMAGES[8:], np.arange(8, 11) % 2)
-    resized = data.load(config("tiny_gray", dir=str(tiny_gray), image_size=3))
-    assert resized.train.images.shape == (8, 3, 3, 1)
-    with pytest.raises(DataError, match="image_channels 1"):
-        data.load(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
-    assert data.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
-
-
-def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
-    """The original files, as the download would bring them, come out to the pixel."""
-    source = tmp_path / "cifar-10-batches-bin"
-    source.mkdir()
-    records = RNG.integers(0, 256, (6, 2, 3073), dtype=np.uint8)
-    records[..., 0] = np.arange(2)
-    files = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
-    for file, record in zip(files, records, strict=True):
-        record.tofile(source / file)
-    (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
-    manager = tfds.download.DownloadManager
-    monkeypatch.setattr(manager, "download_and_extract", lambda self, url: str(tmp_path))
-    data.prepare("cifar10", str(tmp_path / "tfds"))
-    assert "tensorflow" not in sys.modules
-    found = data.load(config("cifar10", dir=str(tmp_path / "tfds")))
-    pixels = records[:5, :, 1:].reshape(10, 3, 32, 32).transpose(0, 2, 3, 1)
-    assert same_images(found.train, pixels, [0, 1] * 5)
-
-
-def test_tfds_mistakes(tmp_path, tiny_gray, monkeypatch):
-    for name in ("cifar_10", "cifar-10"):  # the second is not even a name to TFDS
-        with pytest.raises(DataError, match=r"near names: .*cifar10.*\.npz"):
-            data.load(config(name))
-    with pytest.raises(DataError, match="TFDS cannot open 'cifar10:"):
-        data.load(config("cifar10:1.0.0", dir=str(tmp_path)))
-    command = f"`python -m istanas_jax prepare cifar10 --dir {tmp_path}`"
-    with pytest.raises(DataError, match=command):
-        data.load(config("cifar10", dir=str(tmp_path)))
-    monkeypatch.setattr(data_prepare, "MAX_BYTES", 100)
-    with pytest.raises(DataError, match="not fit in memory"):
-        data.load(config("tiny_gray", dir=str(tiny_gray)))
-
-
-def test_tfds_other_format_or_splits(tmp_path, tiny_gray):
-    """What TFDS wrote, changed to what it would write for another format or another set."""
-    shutil.copytree(tiny_gray, tmp_path, dirs_exist_ok=True)
-    folder = tmp_path / "tiny_gray" / "1.0.0"
-    info_file = folder / "dataset_info.json"
-    info = json.loads(info_file.read_text())
-    without_train = info | {"splits": [s for s in info["splits"] if s["name"] != "train"]}
-    info_file.write_text(json.dumps(without_train))
-    with pytest.raises(DataError, match="no train split, only: validation"):
-        data.load(config("tiny_gray", dir=str(tmp_path)))
-    for path in folder.glob("*.array_record-*"):
-        path.rename(str(path).replace("array_record", "tfrecord"))
-    info_file.write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
-    for job in (data.load, lambda c: data.prepare(c.name, c.dir)):
-        with pytest.raises(DataError, match=r"as tfrecord, not .* prepare tiny_gray --dir DIR`"):
-            job(config("tiny_gray", dir=str(tmp_path)))
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            requests.exceptions.ConnectionError(request=SimpleNamespace(url="https://there/x")),
-            "no connection to https://there/x",
-        ),
-        (AssertionError("put the files\n  into manual/"), "prepared: put the files into manual/"),
-        (AttributeError("module 'tensorflow' has no attribute 'x'"), "needs TensorFlow"),
-    ],
-)
-def test_prepare_says_what_failed(tmp_path, monkeypatch, error, words):
-    def fail(self):
-        raise error
-
-    monkeypatch.setattr(TinyGray, "download_and_prepare", fail)
-    with pytest.raises(DataError, match=words):
-        data.prepare("tiny_gray", str(tmp_path))
-
-
-def test_real_cifar10_without_tensorflow(shared):
-    code = f"""
-import sys
-import numpy as np
-from ml_collections import ConfigDict
-from istanas_jax import data
-keys = dict(classes=10, image_size=32, image_channels=3, mean=(), std=(), test=0.0)
-found = data.load(ConfigDict(dict(name="cifar10", dir={str(shared / "data" / "tfds")!r}, **keys)))
-assert found.class_names[:2] == ("airplane", "automobile")
-assert found.train.images.shape == (50000, 32, 32, 3)
-assert (np.bincount(found.train.labels) == 5000).all()
-assert (np.bincount(found.test().labels) == 1000).all()
-# What the release gives, but for the JPEG.
-np.testing.assert_allclose(found.mean, (0.4914, 0.4822, 0.4465), atol=1e-3)
-np.testing.assert_allclose(found.std, (0.2470, 0.2435, 0.2616), atol=3e-3)
-assert not {{"tensorflow", "jax"}} & set(sys.modules)
-"""
-    if not (shared / "data" / "tfds" / "cifar10").is_dir():
-        pytest.skip("CIFAR-10 is not among the reference data")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("num", "fraction"), [(10, 0.5), (11, 0.3), (5, 0.0), (5, 1.0)])

@@ -187,41 +187,40 @@ def test_infinite_loss_stops_with_step_rate_and_checkpoint(searching, tmp_path):
     )
 
 
-def test_two_devices_give_what_one_gives(tmp_path):
-    """With batch statistics shared, one device and two differ by the order of sums alone."""
-    config = tiny("search.sync_norms=True", "search.batch=16", "data.pad=1")
+def after_two_steps(config, workdir, make):
+    """The states that one device and two come to."""
     states = []
-    with open_session(config, tmp_path) as session:
+    with open_session(config, workdir) as session:
         for count in (1, 2):
             session.devices = Devices(jax.local_devices()[:count])
-            task = TwoStageSearch(session, two_nodes(session))
+            task = make(session)
             task.begin(0)
             state = session.devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
                 state, totals = task.step(state, *map(session.devices.split, batch))
+            assert int(state.step) == 2
             states.append(jax.device_get((state, totals)))
-    one, two = states
-    assert float(one[0].step) == 2
+    return states
+
+
+def assert_equal_but_for_sums(one, two):
     # Float32 sums in another order, through two steps and some 20 batch norms; the step that W
     # took is 1e-2 or more.
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
 
 
+def test_two_devices_give_what_one_gives(tmp_path):
+    """With batch statistics shared, one device and two differ by the order of sums alone."""
+    config = tiny("search.sync_norms=True", "search.batch=16", "data.pad=1")
+    make = lambda session: TwoStageSearch(session, two_nodes(session))  # noqa: E731
+    assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
+
+
 def test_training_on_two_devices_gives_what_one_gives(tmp_path):
     config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
-    states = []
-    with open_session(config, tmp_path) as session:
-        for count in (1, 2):
-            session.devices = Devices(jax.local_devices()[:count])
-            task = TrainTask(session, two_nodes(session), config.retrain)
-            task.begin(0)
-            state = session.devices.replicate(task.start())
-            for batch in list(task.batches(0, 0))[:2]:
-                state, totals = task.step(state, *map(session.devices.split, batch))
-            states.append(jax.device_get((state, totals)))
-    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+    make = lambda session: TrainTask(session, two_nodes(session), config.retrain)  # noqa: E731
+    assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
 
 
 class Reads:
