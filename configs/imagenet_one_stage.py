@@ -40,6 +40,6 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def _tiny(config: ConfigDict) -> None:
-    config.data.image_size = 64
+    config.data.update({"image_size": 64, "resize": 73})
     paper.tiny_network(config.search)
     paper.tiny_network(config.train)

@@ -37,5 +37,5 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def _tiny(config: ConfigDict) -> None:
-    config.data.image_size = 64
+    config.data.update({"image_size": 64, "resize": 73})
     paper.tiny_network(config.retrain)

@@ -65,6 +65,8 @@ def imagenet() -> ConfigDict:
             "resize": 256,  # release: validation takes the centre 224 of 256
             "flip": True,  # supplement
             "color_jitter": (0.4, 0.4, 0.4, 0.2),  # release: brightness, contrast, saturation, hue
+            "stream": True,  # ours: decoded as they are needed, since 190 GB of pixels are too many
+            "workers": 0,  # ours: a thread per core decodes; N: that many processes do
             "holdout": 0.0,
             "test": 0.0,
             "limit": 0,
@@ -84,6 +86,7 @@ def network() -> ConfigDict:
             "cutout": 16,  # release
             "label_smoothing": 0.0,
             "sync_norms": False,  # release: batch statistics of each device alone
+            "accumulate": 1,  # a device sees its part of a batch in so many pieces: less memory
             "dtype": "float32",  # of activations; parameters and statistics are always float32
         }
     )

@@ -1,20 +1,22 @@
-"""Images and labels in memory, and the order in which they are seen.
+"""Labelled images, and the order in which they are seen.
 
-A data set is scikit-learn's digits, an .npz file, a folder of class folders or a TFDS name; it is
-decoded once to uint8. Batches are index arrays, each a function of (seed, epoch, stream), so that
-a resumed run sees exactly the images it would have seen.
+A data set is scikit-learn's digits, an .npz file, a folder of class folders or a TFDS name. It is
+decoded once to uint8 or, where it is too large for memory (`data.stream`), as it is needed. Batches
+are index arrays, each a function of (seed, epoch, stream), so that a resumed run sees exactly the
+images it would have seen.
 """
 
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import data_prepare
+from istanas_jax import data_prepare, streaming
 from istanas_jax.data_prepare import DataError, Found, Split
 from istanas_jax.data_prepare import prepare as prepare
 
@@ -22,24 +24,44 @@ from istanas_jax.data_prepare import prepare as prepare
 TEST, DIVIDE, ORDER = range(3)
 
 
+class Images(Protocol):
+    """Labelled images, in memory (`Split`) or decoded as they are needed (`StreamedImages`)."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: np.ndarray) -> "Images":
+        """These images, in this order."""
+
+    def read_labels(self) -> np.ndarray:
+        """Of all images."""
+
+    def batches(
+        self, order: Iterable[np.ndarray], *, seed: tuple[int, ...] | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Images and labels of each array of indices: in training, or with None as for a test."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     name: str
-    train: Split
+    train: Images
     class_names: tuple[str, ...]
     mean: np.ndarray  # float32 (C,), of pixels / 255
     std: np.ndarray  # float32 (C,)
-    read_test: Callable[[], Split]
+    read_test: Callable[[], Images]
 
-    def test(self) -> Split:
+    def test(self) -> Images:
         """The test images, read now: a run does so once, at its end."""
         test = _checked(self.read_test(), f"{self.name} (test)")
-        if test.images.shape[1:] != self.train.images.shape[1:]:
+        if test.image_shape != self.train.image_shape:
             raise DataError(
                 f"{self.name}: test images are {_shape(test)}, training images "
                 f"{_shape(self.train)}; make them equal"
             )
-        if test.labels.max() >= self.classes:
+        if isinstance(test, Split) and test.labels.max() >= self.classes:
             raise DataError(
                 f"{self.name}: a test image has label {test.labels.max()}, but the training "
                 f"labels end at {self.classes - 1}"
@@ -52,11 +74,11 @@ class Dataset:
 
     @property
     def image_size(self) -> int:
-        return self.train.images.shape[1]
+        return self.train.image_shape[0]
 
     @property
     def image_channels(self) -> int:
-        return self.train.images.shape[3]
+        return self.train.image_shape[2]
 
 
 def load(config: ConfigDict) -> Dataset:
@@ -71,7 +93,9 @@ def load(config: ConfigDict) -> Dataset:
             "no data: give --config.data.name=, a TFDS name, a folder of class folders or an .npz"
         )
     name = os.path.expanduser(config.name)
-    if name == "digits":
+    if config.get("stream"):
+        found = streaming.open_images(config)
+    elif name == "digits":
         found = _read_digits()
     elif name.endswith(".npz"):
         found = _read_npz(name)
@@ -84,8 +108,8 @@ def load(config: ConfigDict) -> Dataset:
     train = _checked(found.train, config.name)
     for key, value in (
         ("classes", len(found.class_names)),
-        ("image_size", train.images.shape[1]),
-        ("image_channels", train.images.shape[3]),
+        ("image_size", train.image_shape[0]),
+        ("image_channels", train.image_shape[2]),
     ):
         if config[key] not in (0, value):
             raise DataError(
@@ -94,26 +118,27 @@ def load(config: ConfigDict) -> Dataset:
             )
     read_test = found.read_test
     if read_test is None:
-        rest, chosen = _choose_test(train.labels, config.test, config.name)
+        rest, chosen = _choose_test(train.read_labels(), config.test, config.name)
         test, train = train.take(chosen), train.take(rest)
         read_test = lambda: test  # noqa: E731
-    mean, std = _statistics(train.images, config)
+    mean, std = _statistics(train, config)
     return Dataset(config.name, train, tuple(found.class_names), mean, std, read_test)
 
 
-def _checked(split: Split, name: str) -> Split:
-    images, labels = split
-    if not len(labels):
+def _checked(split: Images, name: str) -> Images:
+    if not len(split):
         raise DataError(f"{name} has no images")
-    if images.shape[1] != images.shape[2]:
+    height, width, _ = split.image_shape
+    if height != width:
         raise DataError(f"{name}: images must be square, these are {_shape(split)}; resize them")
-    if labels.min() < 0:
-        raise DataError(f"{name}: an image has label {labels.min()}; labels count from 0")
+    # Labels that are streamed would have to be read from end to end; they are the class's number.
+    if isinstance(split, Split) and split.labels.min() < 0:
+        raise DataError(f"{name}: an image has label {split.labels.min()}; labels count from 0")
     return split
 
 
-def _shape(split: Split) -> str:
-    return " x ".join(map(str, split.images.shape[1:]))
+def _shape(split: Images) -> str:
+    return " x ".join(map(str, split.image_shape))
 
 
 def _choose_test(labels: np.ndarray, fraction: float, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -136,9 +161,9 @@ def _choose_test(labels: np.ndarray, fraction: float, name: str) -> tuple[np.nda
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
-def _statistics(images: np.ndarray, config: ConfigDict) -> tuple[np.ndarray, np.ndarray]:
+def _statistics(images: Images, config: ConfigDict) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation per channel, from the config or exactly from all pixels."""
-    channels = images.shape[3]
+    channels = images.image_shape[2]
     for key in ("mean", "std"):
         if len(config[key]) not in (0, channels):
             raise DataError(
@@ -147,10 +172,16 @@ def _statistics(images: np.ndarray, config: ConfigDict) -> tuple[np.ndarray, np.
             )
     mean, std = (np.asarray(config[key], np.float64) for key in ("mean", "std"))
     if not (mean.size and std.size):
+        if not isinstance(images, Split):
+            raise DataError(
+                f"{config.name}: images that are streamed need --config.data.mean and "
+                "--config.data.std, one value per channel; the customary ones are those of "
+                "configs/imagenet_retrain.py"
+            )
         counts = np.zeros((channels, 256), np.int64)
         for start in range(0, len(images), 1024):  # bincount makes 8 bytes of each pixel
             for channel in range(channels):
-                pixels = images[start : start + 1024, ..., channel]
+                pixels = images.images[start : start + 1024, ..., channel]
                 counts[channel] += np.bincount(pixels.ravel(), minlength=256)
         share = counts / counts.sum(1, keepdims=True)
         values = np.arange(256) / 255
@@ -237,15 +268,9 @@ def batch_indices(
     return (shuffled[i * batch : (i + 1) * batch] for i in range(first, num // batch))
 
 
-def padded_batches(split: Split, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Images, labels and weights: every image once with weight 1, the last batch filled with 0."""
-    for start in range(0, len(split.labels), batch):
-        images, labels = split.take(slice(start, start + batch))
-        weights = np.ones(len(labels), np.float32)
-        missing = batch - len(labels)
-        if missing:
-            images, labels, weights = (
-                np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)])
-                for part in (images, labels, weights)
-            )
-        yield images, labels, weights
+def padded_indices(num: int, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Indices and weights: all of range(num) once with weight 1, the last batch filled with 0."""
+    for start in range(0, num, batch):
+        indices = np.arange(start, start + batch)
+        inside = indices < num
+        yield np.where(inside, indices, 0), inside.astype(np.float32)

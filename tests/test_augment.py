@@ -1,10 +1,12 @@
 """Augmentation against a loop in numpy that uses the same draws, and its statistics."""
 
+import colorsys
+
 import jax
 import numpy as np
 import pytest
 
-from istanas_jax.augment import DRAWS, augment, draw, normalise
+from istanas_jax.augment import DRAWS, JITTER_DRAWS, augment, draw, normalise
 
 MEAN = np.array([0.5, 0.25, 0.75], np.float32)
 STD = np.array([0.25, 0.5, 0.125], np.float32)
@@ -130,3 +132,78 @@ def test_parts_switched_off_use_no_draws():
         )
     )(np.zeros((2, DRAWS), np.float32), random_images(2)).jaxpr
     assert not any(jaxpr.invars[0] in equation.invars for equation in jaxpr.eqns)
+
+
+def jitter_by_loop(image, drawn, strength):
+    """torchvision's adjust_brightness, _contrast, _saturation and _hue, a pixel at a time."""
+    grey = lambda pixel: 0.2989 * pixel[0] + 0.587 * pixel[1] + 0.114 * pixel[2]  # noqa: E731
+    factors = [1 + s * (2 * u - 1) for s, u in zip(strength, drawn, strict=True)]
+    pixels = [np.clip(factors[0] * pixel, 0, 1) for pixel in image.reshape(-1, 3) / 255]
+    mean = np.mean([grey(pixel) for pixel in pixels])
+    pixels = [np.clip(factors[1] * pixel + (1 - factors[1]) * mean, 0, 1) for pixel in pixels]
+    pixels = [
+        np.clip(factors[2] * pixel + (1 - factors[2]) * grey(pixel), 0, 1) for pixel in pixels
+    ]
+    for i, pixel in enumerate(pixels):
+        hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+        pixels[i] = colorsys.hsv_to_rgb((hue + factors[3] - 1) % 1, saturation, value)
+    return np.reshape(pixels, image.shape)
+
+
+def run_jitter(draws, images, strength, flip=False, cutout=0, mean=None, std=None):
+    step = jax.jit(augment, static_argnames=("pad", "flip", "cutout", "color_jitter"))
+    one = np.ones(images.shape[3], np.float32)
+    given = {"mean": 0 * one if mean is None else mean, "std": one if std is None else std}
+    how = {"pad": 0, "flip": flip, "cutout": cutout, "color_jitter": strength}
+    return np.asarray(step(draws, images, **given, **how))
+
+
+@pytest.mark.parametrize("strength", [(0.4, 0.4, 0.4, 0.2), (1, 1, 1, 0.5), (0, 0, 0, 0.5)])
+def test_jitter_equals_a_loop(strength):
+    images = random_images(12)
+    images[0] = images[0, :, :, :1]  # grey
+    images[1] = 0
+    draws = draw(KEY, 12, jitter=True)
+    found = run_jitter(draws, images, strength)
+    expected = [
+        jitter_by_loop(image, drawn[DRAWS:], strength)
+        for image, drawn in zip(images, np.asarray(draws), strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_jitter_of_nothing_is_the_identity():
+    images = random_images(4)
+    draws = draw(KEY, 4, jitter=True)
+    plain = run(KEY, images, mean=np.zeros(3, np.float32), std=np.ones(3, np.float32))
+    for strength in ((), (0, 0, 0, 0)):
+        np.testing.assert_array_equal(run_jitter(draws, images, strength), plain)
+    middle = np.full((4, DRAWS + JITTER_DRAWS), 0.5, np.float32)
+    found = run_jitter(middle, images, (0.4, 0.4, 0.4, 0.2))
+    np.testing.assert_allclose(found, images / 255, atol=1e-6)
+
+
+def test_one_channel_has_brightness_and_contrast_only():
+    images = random_images(4, channels=1)
+    draws = draw(KEY, 4, jitter=True)
+    found = run_jitter(draws, images, (0.4, 0.4, 0.4, 0.2))
+    assert (found != images / 255).any()
+    np.testing.assert_array_equal(found, run_jitter(draws, images, (0.4, 0.4, 0, 0)))
+
+
+def test_jitter_comes_after_the_flip_and_before_normalisation():
+    images = random_images(16)
+    draws = draw(KEY, 16, jitter=True)
+    strength = (0.4, 0.4, 0.4, 0.2)
+    found = run_jitter(draws, images, strength, flip=True, cutout=2, mean=MEAN, std=STD)
+    flipped = np.where(np.asarray(draws)[:, 2, None, None, None] < 0.5, images[:, :, ::-1], images)
+    expected = (run_jitter(draws, flipped, strength) - MEAN) / STD
+    kept = found != 0
+    np.testing.assert_allclose(found[kept], expected[kept], atol=1e-5)
+    assert (~kept).sum() <= 16 * 4 * 3
+
+
+def test_draws_without_jitter_are_those_of_before():
+    """Runs without jitter must give what they always gave."""
+    np.testing.assert_array_equal(draw(KEY, 6), jax.random.uniform(KEY, (6, 5)))
+    assert draw(KEY, 6, jitter=True).shape == (6, 9)

@@ -1,0 +1,395 @@
+"""Streamed images: every image once, cropped alike whatever the batch, workers and hosts."""
+
+import io
+import json
+import multiprocessing
+import resource
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from istanas_jax import image_sources, jpeg, streaming
+from istanas_jax.bench import data as bench_data
+from istanas_jax.cli import main
+from istanas_jax.data_prepare import DataError
+from istanas_jax.streaming import open_folder, open_tfds
+
+PHOTOS = [Image.fromarray(photo) for photo in load_sample_images().images]
+SIZES = [(150, 200), (200, 150), (90, 250), (64, 64), (427, 640), (40, 50), (1000, 1500)]
+SIZE, RESIZE = 64, 73
+CLASSES = ("n01440764", "n01443537", "n01484850")  # the first three of ImageNet
+# Names of two images that TFDS converts when it prepares ImageNet.
+CMYK, PNG = "n01739381_1309.JPEG", "n02105855_2933.JPEG"
+
+
+def encode(image: Image.Image, form="JPEG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, form, **({"quality": 92} if form == "JPEG" else {}), **options)
+    return file.getvalue()
+
+
+def photo(i: int) -> Image.Image:
+    height, width = SIZES[i % len(SIZES)]
+    return PHOTOS[i % 2].resize((width, height), Image.Resampling.LANCZOS)
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    """A small ImageNet, from archives like those that one downloads, by TFDS's own builder."""
+    folder = tmp_path_factory.mktemp("tfds")
+    train = {}
+    for label, name in enumerate(CLASSES):
+        pictures = {f"{name}_{i}.JPEG": encode(photo(7 * label + i)) for i in range(7)}
+        pictures[f"{name}_7.JPEG"] = encode(photo(label).convert("L"))
+        pictures[f"{name}_8.JPEG"] = encode(photo(label).convert("CMYK"))
+        train[name] = pictures
+    train[CLASSES[0]] |= {CMYK: encode(photo(0).convert("CMYK")), PNG: encode(photo(1), "PNG")}
+    archives = {
+        "train": {f"{name}.tar": tar(pictures) for name, pictures in train.items()},
+        "val": {f"ILSVRC2012_val_{i:08}.JPEG": encode(photo(i)) for i in range(7)},
+        "test": {f"ILSVRC2012_test_{i:08}.JPEG": encode(photo(i)) for i in range(2)},
+    }
+    (folder / "downloads" / "manual").mkdir(parents=True)
+    for split, files in archives.items():
+        path = folder / "downloads" / "manual" / f"ILSVRC2012_img_{split}.tar"
+        path.write_bytes(tar(files))
+    image_sources.prepare("imagenet2012", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(imagenet):
+    return open_tfds("imagenet2012", str(imagenet), size=SIZE, resize=RESIZE)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i in range(14):
+        (tmp_path / "train" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "train" / "ab"[i % 2] / f"{i:02}.jpg").write_bytes(encode(photo(i)))
+    return tmp_path
+
+
+def collect(images, order, seed=(0, 1)):
+    """Images and labels of all batches."""
+    return [np.concatenate(part) for part in zip(*images.batches(order, seed=seed), strict=True)]
+
+
+def in_batches(order, size):
+    return np.split(np.asarray(order), range(size, len(order), size))
+
+
+def difference(found, image, box, size=(SIZE, SIZE)) -> float:
+    """Mean over all pixels, in 1 / 255, to Pillow's antialiased bilinear."""
+    expected = image.resize(size, Image.Resampling.BILINEAR, box=box)
+    return float(np.abs(found.astype(int) - np.asarray(expected)).mean())
+
+
+def test_imagenet_without_tensorflow(found):
+    assert "tensorflow" not in sys.modules
+    assert len(found.train) == 29
+    assert found.train.image_shape == (SIZE, SIZE, 3)
+    assert list(np.bincount(found.train.read_labels())) == [11, 9, 9]
+    assert len(found.class_names) == 1000
+    test = found.read_test()  # the images called test have no labels
+    assert test.source.name == "imagenet2012 validation"
+    known = {65, 970, 230, 809, 516, 57, 334}  # of the first seven validation images
+    assert set(collect(test, [np.arange(7)], None)[1].tolist()) == known
+    encoded = [image for image, _ in found.train.source.read(range(29))]
+    modes = [Image.open(io.BytesIO(image)).mode for image in encoded]
+    assert sorted(modes) == ["CMYK"] * 3 + ["L"] * 3 + ["RGB"] * 23  # two were converted
+    assert all(image.startswith(b"\xff\xd8") for image in encoded)  # no PNG is left
+
+
+def test_a_crop_depends_on_seed_and_number_only(found):
+    images = found.train
+    order = np.random.default_rng(0).permutation(len(images))
+    pictures, labels = collect(images, in_batches(order, 8))
+    assert (pictures.dtype, labels.dtype) == (np.uint8, np.int32)
+    np.testing.assert_array_equal(labels, images.read_labels()[order])
+    again, _ = collect(images, in_batches(np.arange(len(images)), 5))
+    np.testing.assert_array_equal(again[order], pictures)
+    some = images.take(order[10:]).take(np.array([3, 1]))
+    np.testing.assert_array_equal(collect(some, [np.arange(2)])[0], pictures[[13, 11]])
+    assert len(some) == 2
+    for seed in ((1, 1), (0, 2), (0, 1, 1)):
+        other = collect(images, in_batches(order, 8), seed)[0]
+        assert (other != pictures).any((1, 2, 3)).all()
+
+
+def test_hosts_see_every_image_once(found):
+    images = found.train
+    order = in_batches(np.random.default_rng(1).permutation(28), 14)
+    whole, _ = collect(images, order)
+    hosts = [collect(images, [batch[h * 7 : (h + 1) * 7] for batch in order])[0] for h in range(2)]
+    together = [hosts[h][b * 7 : (b + 1) * 7] for b in range(2) for h in range(2)]
+    np.testing.assert_array_equal(np.concatenate(together), whole)
+    assert len({picture.tobytes() for picture in whole}) == 28
+
+
+def test_a_resumed_order_gives_the_same_and_decodes_nothing_else(found):
+    order = in_batches(np.random.default_rng(2).permutation(len(found.train)), 6)
+    straight = list(found.train.batches(order, seed=(5,)))
+    seen = []
+
+    class Spy:
+        def read(self, numbers):
+            seen.extend(numbers)
+            return found.train.source.read(numbers)
+
+        def __getattr__(self, name):
+            return getattr(found.train.source, name)
+
+    spied = replace(found.train, source=Spy())
+    resumed = list(spied.batches(order[3:], seed=(5,)))
+    assert sorted(seen) == sorted(np.concatenate(order[3:]))
+    for a, b in zip(resumed, straight[3:], strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
+        np.testing.assert_array_equal(a[1], b[1])
+
+
+def test_batches_of_any_length(found):
+    order = [np.arange(3), np.arange(0), np.arange(29).repeat(3)]
+    sizes = [len(labels) for _, labels in found.train.batches(order, seed=None)]
+    assert sizes == [3, 0, 87]
+    for workers in (0, 1):
+        images = replace(found.train, workers=workers)
+        assert list(images.batches([], seed=None)) == []
+        assert [len(labels) for _, labels in images.batches([np.arange(0)], seed=(0,))] == [0]
+
+
+def test_evaluation_takes_the_middle_as_pillow_does(found):
+    test = found.read_test()
+    pictures, _ = collect(test, [np.arange(7)], None)
+    for picture, (encoded, _) in zip(pictures, test.source.read(range(7)), strict=True):
+        image = Image.open(io.BytesIO(encoded))
+        width, height = (RESIZE * side // min(image.size) for side in image.size)
+        resized = image.resize((width, height), Image.Resampling.BILINEAR)
+        left, top = round((width - SIZE) / 2), round((height - SIZE) / 2)
+        box = (left, top, left + SIZE, top + SIZE)
+        assert difference(picture, resized, box) < (2 if min(image.size) < 2 * RESIZE else 4)
+
+
+def test_random_crops_are_near_pillows(found):
+    source = found.train.source
+    pictures, _ = collect(found.train, [np.arange(29)], (7,))
+    for number, (encoded, _) in enumerate(source.read(range(29))):
+        image = Image.open(io.BytesIO(encoded)).convert("RGB")
+        rng = np.random.default_rng([streaming.CROP, 7, number])
+        box = jpeg.random_box(image.height, image.width, rng)
+        # An image that libjpeg reduces is cropped at whole pixels of the reduced one.
+        by = next((by for by in (8, 4, 2) if by * SIZE <= min(box.height, box.width)), 1)
+        top, left, height, width = (by * round(side / by) for side in box)
+        box = (left, top, min(left + width, image.width), min(top + height, image.height))
+        assert difference(pictures[number], image, box) < (2 if by == 1 else 4)
+
+
+def no_children() -> bool:
+    """Within a few seconds; a process that was just begun has to come up before it can end."""
+    for _ in range(100):
+        if not multiprocessing.active_children():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_processes_give_what_threads_give(found):
+    source = found.train.source
+
+    class Watched:
+        """Complains where jax is at work: a worker must leave the accelerator alone."""
+
+        def read(self, numbers):
+            if (jax := sys.modules.get("jax")) and jax._src.xla_bridge.backends_are_initialized():
+                raise DataError("jax has a device in a worker")
+            return source.read(numbers)
+
+        def __getattr__(self, name):
+            return getattr(source, name)
+
+        def __reduce__(self):
+            return type(self), ()
+
+    order = in_batches(np.arange(290) % 29, 100)
+    pictures, labels = collect(found.train, order)
+    watched = replace(found.train, source=Watched(), workers=2)
+    np.testing.assert_array_equal(collect(watched, order)[0], pictures)
+    assert no_children()
+    batches = replace(found.train, workers=2).batches(order * 20, seed=(0, 1))
+    np.testing.assert_array_equal(next(batches)[1], labels[:100])
+    assert len(multiprocessing.active_children()) == 2
+    del batches  # the consumer stops early
+    assert no_children()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_unreadable_images_are_named(folder, workers):
+    images = open_folder(folder, size=SIZE, workers=workers).train
+    (folder / "train" / "a" / "04.jpg").write_text("no image")
+    with pytest.raises(DataError, match=r"a/04\.jpg cannot be read as an image; repair or"):
+        collect(images, [np.arange(14)])
+    assert no_children()
+
+
+def test_a_worker_that_is_killed_is_told(folder):
+    images = open_folder(folder, size=SIZE, workers=1).train
+    batches = images.batches([np.arange(14)] * 200, seed=(0,))
+    next(batches)
+    multiprocessing.active_children()[0].kill()
+    with pytest.raises(DataError, match=r"was lost .*exit code -9.*fewer --config\.data\.workers"):
+        list(batches)
+
+
+def test_damaged_data(folder):
+    images = open_folder(folder, size=SIZE).train
+    file = folder / "train" / "a" / "04.jpg"
+    whole = file.read_bytes()
+    for content in (b"", whole[: len(whole) // 2]):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"a/04\.jpg cannot be read as an image"):
+            collect(images, [np.arange(14)])
+    file.unlink()
+    with pytest.raises(DataError, match=r"a/04\.jpg: No such file"):
+        collect(images, [np.arange(14)], None)
+
+
+def test_folder(folder):
+    found = open_folder(folder, size=SIZE)
+    assert found.class_names == ["a", "b"]
+    assert found.read_test is None
+    assert list(found.train.read_labels()) == [0] * 7 + [1] * 7
+    assert list(found.train.take(np.array([9, 2])).read_labels()) == [1, 0]
+    (folder / "val" / "b").mkdir(parents=True)
+    (folder / "val" / "b" / "x.png").write_bytes(encode(photo(3), "PNG"))
+    test = open_folder(folder, size=SIZE, channels=1).read_test()
+    pictures, labels = collect(test, [np.arange(1)], None)
+    assert (pictures.shape, list(labels)) == ((1, SIZE, SIZE, 1), [1])
+    np.testing.assert_allclose(pictures[0, ..., 0], np.asarray(photo(3).convert("L")), atol=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": 0}, "must be given a size, --config.data.image_size"),
+        ({"resize": SIZE - 1}, "cannot take 64 pixels from the middle of 63"),
+        ({"channels": 2}, "image_channels must be 0, 1 or 3"),
+    ],
+)
+def test_mistakes(folder, change, words):
+    with pytest.raises(DataError, match=words):
+        open_folder(folder, **{"size": SIZE} | change)
+
+
+def test_images_that_are_not_plain_jpegs(tmp_path):
+    """Each is the same picture; what a camera says of its orientation is passed over."""
+    picture = PHOTOS[0].resize((120, 80), Image.Resampling.LANCZOS)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter to the right
+    for i, encoded in enumerate(
+        (
+            encode(picture, "PNG"),
+            encode(picture.convert("RGBA"), "PNG"),
+            encode(picture.convert("CMYK")),
+            encode(picture, progressive=True),
+            encode(picture, exif=turned),
+            encode(picture)[:-2] + b"\0\0\xff\xd9",  # bytes too many
+        )
+    ):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a" / f"{i}.jpg").write_bytes(encoded)
+    pictures, _ = collect(open_folder(tmp_path, size=SIZE).train, [np.arange(6)], None)
+    box = (20, 0, 100, 80)
+    for found in pictures:
+        assert difference(found, picture, box) < 4  # of that 2 is JPEG's loss
+
+
+def test_boxes_are_those_of_torchvision():
+    rng = np.random.default_rng(0)
+    boxes = np.array([jpeg.random_box(300, 400, rng) for _ in range(4000)])
+    top, left, height, width = boxes.T
+    assert (boxes >= 0).all()
+    assert (top + height <= 300).all()
+    assert (left + width <= 400).all()
+    area, ratio = height * width / (300 * 400), width / height
+    assert (area > 0.079).all()
+    assert ((ratio > 0.74) & (ratio < 1.35)).all()
+    small = area < 0.4  # these always fit: uniform in area and in the logarithm of the ratio
+    assert abs(area[small].mean() - 0.24) < 0.01
+    assert abs(np.log(ratio[small]).mean()) < 0.01
+    free = (300 - height)[small]
+    assert abs((top[small] / np.maximum(free, 1)).mean() - 0.5) < 0.02
+    # Nothing fits into a strip: its middle, as near to the ratios as can be.
+    assert jpeg.random_box(3000, 30, rng) == (1480, 0, 40, 30)
+    assert jpeg.random_box(30, 3000, rng) == (0, 1480, 30, 40)
+    assert jpeg.random_box(1, 1, rng) == (0, 0, 1, 1)
+
+
+def test_resize_is_pillows_where_it_can_be():
+    image = np.asarray(PHOTOS[1])[100:228, 200:328]
+    for size in (64, 128, 300):  # half, same, more
+        expected = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
+        found, expected = (
+            np.asarray(picture)[1:-1, 1:-1]  # the edges differ a little
+            for picture in (jpeg.resize(image, size, size), expected)
+        )
+        np.testing.assert_allclose(found, expected, atol=2)
+    strong = jpeg.resize(image, 20, 30)
+    assert difference(strong, Image.fromarray(image), None, (30, 20)) < 4
+
+
+def test_sets_of_many_files_can_be_open(monkeypatch):
+    """array_record keeps every file open; ImageNet has more than a usual limit allows."""
+    asked = []
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
+    for limits in ((1024, 4096), (1024, resource.RLIM_INFINITY), (10**6, 10**6)):
+        monkeypatch.setattr(resource, "getrlimit", lambda kind, limits=limits: limits)
+        streaming._allow_open_files()
+    assert asked == [(4096, 4096), (8192, resource.RLIM_INFINITY)]
+
+
+def test_bench_data(folder, capsys):
+    argv = ["bench", "data", "--images", "128", "--rounds", "1", f"--config.data.name={folder}"]
+    assert main([*argv, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["pipeline_per_second"] > 0
+    assert figures["against_pillow"] > 0
+    assert set(figures["ms"]) == {"pillow", "crop", "decode", "read", "hand_over"}
+    assert figures["bottleneck"] in ("reading", "decoding", "resizing", "handing over")
+    assert main([*argv, "--step-images-per-second", "0.001"]) == 0
+    said = capsys.readouterr().out
+    assert "times Pillow" in said
+    assert "the step is the bottleneck" in said
+    assert main([*argv[:-1], "--config.data.name=/nowhere"]) == 2
+    assert "/nowhere does not exist" in capsys.readouterr().err
+
+
+def test_made_images_are_like_imagenets():
+    rng = np.random.default_rng(0)
+    sizes = [len(encode(bench_data._picture(rng, 500, 375))) for _ in range(3)]
+    assert 90_000 < np.mean(sizes) < 150_000
+
+
+def test_processes_from_the_command_line(folder):
+    """The command begins itself again with other settings; its workers must not."""
+    argv = [sys.executable, "-m", "istanas_jax", "bench", "data", "--workers", "1", "--json"]
+    argv += ["--images", "128", "--rounds", "1", f"--config.data.name={folder}"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["workers"] == 1
