@@ -10,12 +10,13 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+
+from istanas_jax.files import write_whole
 
 # Quantity: the keys of a row that show it, with their line styles.
 PANELS = {
@@ -62,10 +63,7 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
             grid[panels.index(shown[-1]), column].set_xlabel(axis)
         content = io.BytesIO()
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content.getvalue())
-    os.replace(temporary, path)
+    write_whole(path, content.getvalue())
 
 
 def _draw(axes, panel: str, phases: Mapping[str, Rows], axis: str, named: bool) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from etils import epath
+
 from istanas_jax.cell_layout import Box, Edge, lay_out
+from istanas_jax.files import write_whole
 from istanas_jax.genotype import Genotype
 from istanas_jax.search_space import NUM_INPUTS
 
@@ -59,18 +61,18 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None) -> str:
     return _Drawing(lay_out(edges, output), edges, kind).svg()
 
 
-def write_cells(genotype: Genotype, folder: str | os.PathLike, coefficients=None) -> list[Path]:
+def write_cells(
+    genotype: Genotype, folder: str | os.PathLike, coefficients=None
+) -> list[epath.Path]:
     """Writes normal.svg and reduction.svg; `coefficients`: a pair, normal first."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder = epath.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     pair = (None, None) if coefficients is None else coefficients
     paths = []
     for kind, values in zip(KINDS, pair, strict=True):
         text = cell_svg(genotype, kind, coefficients=values)
-        path = Path(folder, f"{kind}.svg")
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-        paths.append(path)
+        paths.append(folder / f"{kind}.svg")
+        write_whole(paths[-1], text.encode())
     return paths
 
 

@@ -1,7 +1,7 @@
 """What a run measures, as it goes: metrics.jsonl, and TensorBoard event files if it is installed.
 
 One row is one JSON object on a line of its own, with at least `phase` ("search 0") and `step`.
-A row is on disk when `write` returns, so whoever saves a checkpoint after it can resume: `rewind`
+A row is stored when `write` returns, so whoever saves a checkpoint after it can resume: `rewind`
 to the checkpoint's step, and the file is that of a run never stopped.
 """
 
@@ -13,8 +13,11 @@ import os
 import struct
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from etils import epath
+
+from istanas_jax.files import GrowingFile, write_whole
 
 NAME = "metrics.jsonl"
 
@@ -27,42 +30,52 @@ class MetricsLog:
             log.write({"phase": "search 0", "step": 100, "epoch": 1, "loss": loss})
 
     Beside it, WORKDIR/tensorboard/<phase> gets the numbers of each row, if the package is there.
+
+    Args:
+      workdir: a folder, which is made, or a gs:// address, where a row costs a file of all rows.
+      writes: False for all but one process of a run: their rows go nowhere.
     """
 
-    def __init__(self, workdir: str | os.PathLike):
-        self.path = Path(workdir, NAME)
-        self._tensorboard = Path(workdir, "tensorboard")
-        self._protobufs = _tensorboard_protobufs()
+    def __init__(self, workdir: str | os.PathLike, *, writes: bool = True):
+        self.path = epath.Path(workdir) / NAME
+        self.writes = writes
+        self._tensorboard = epath.Path(workdir) / "tensorboard"
+        self._protobufs = _tensorboard_protobufs() if writes else None
         self._events: dict[str, _EventFile] = {}
+        if not writes:
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.touch()
-        whole = sum(len(line) for line, _ in _lines(self.path.read_bytes(), self.path))
-        self._file = open(self.path, "ab")  # noqa: SIM115, closed by close
-        self._file.truncate(whole)
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = b"".join(line for line, _ in _lines(content, self.path))
+        if whole != content or not content:
+            write_whole(self.path, whole)
+        self._file = GrowingFile(self.path)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends one row. NaN and infinities become strings: JSON has no numbers for them."""
+        if not self.writes:
+            return
         plain = _plain(row)
-        self._file.write(json.dumps(plain, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        self._file.add(json.dumps(plain, allow_nan=False).encode() + b"\n")
         if self._protobufs:
             self._event_file(plain["phase"]).scalars(plain["step"], _scalars(plain))
 
     def rewind(self, phase: str, step: int) -> None:
         """Forgets the rows of this phase after `step`; those of other phases stay."""
+        if not self.writes:
+            return
         rows = list(_lines(self.path.read_bytes(), self.path))
         kept = [line for line, row in rows if row["phase"] != phase or row["step"] <= step]
         if len(kept) < len(rows):
-            temporary = self.path.with_name(f".{NAME}.{os.getpid()}")
-            temporary.write_bytes(b"".join(kept))
             self._file.close()
-            os.replace(temporary, self.path)
-            self._file = open(self.path, "ab")  # noqa: SIM115, closed by close
+            write_whole(self.path, b"".join(kept))
+            self._file = GrowingFile(self.path)
         if self._protobufs and (self._tensorboard / phase).is_dir():
             self._event_file(phase).purge(step + 1)
 
     def close(self) -> None:
-        self._file.close()
+        if self.writes:
+            self._file.close()
         for events in self._events.values():
             events.close()
 
@@ -80,7 +93,7 @@ class MetricsLog:
 
 def read(path: str | os.PathLike) -> list[dict]:
     """The rows of a metrics.jsonl, without a last line that was only half written."""
-    return [row for _, row in _lines(Path(path).read_bytes(), path)]
+    return [row for _, row in _lines(epath.Path(path).read_bytes(), path)]
 
 
 def _lines(content: bytes, path):
@@ -128,13 +141,13 @@ def _scalars(row: Mapping[str, Any]) -> dict[str, float]:
 class _EventFile:
     """An event file, written as it comes: TensorBoard's own writer has a thread and wants TF."""
 
-    def __init__(self, folder: Path, event_pb2, masked_crc32c):
+    def __init__(self, folder: epath.Path, event_pb2, masked_crc32c):
         folder.mkdir(parents=True, exist_ok=True)
         self._pb = event_pb2
         self._crc = masked_crc32c
         # TensorBoard reads the files of a folder by name: the later one must come later.
         name = f"events.out.tfevents.{time.time():017.6f}.{os.getpid()}"
-        self._file = open(folder / name, "ab")  # noqa: SIM115, closed by close
+        self._file = GrowingFile(folder / name)
         self._write(file_version="brain.Event:2")
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -152,8 +165,7 @@ class _EventFile:
         data = self._pb.Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(data))
         crcs = (struct.pack("<I", self._crc(part)) for part in (length, data))
-        self._file.write(length + next(crcs) + data + next(crcs))
-        self._file.flush()
+        self._file.add(length + next(crcs) + data + next(crcs))
 
 
 def _tensorboard_protobufs():

@@ -70,7 +70,13 @@ def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> 
 def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
     """The network that a run ended with."""
     folder = epath.Path(workdir) / FOLDER
-    if not folder.exists():
+    try:
+        found = folder.exists()
+    except ImportError:
+        raise CheckpointError(
+            f"{workdir} needs gcsfs: pip install -r requirements-tpu.txt"
+        ) from None
+    if not found:
         raise CheckpointError(
             f"{workdir} holds no trained network: the run has not come to its end"
         )

@@ -10,9 +10,12 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
+from istanas_jax.files import in_bucket, write_whole
+
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 LOCK = ".lock"
+OWN = (LOCK, ".config.json.")  # what a run that never began may have left
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -21,20 +24,25 @@ class WorkdirError(ValueError):
 
 
 class Workdir:
-    """The folder of one run; made if it is not there."""
+    """The folder of one run, on a disk or in a bucket (gs://); made if it is not there.
 
-    def __init__(self, path: str | os.PathLike):
+    Args:
+      writes: False for all but one process of a run: they read, and leave no trace.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, writes: bool = True):
         self.path = epath.Path(path)
+        self.writes = writes
 
     @classmethod
-    def open(cls, path: str | os.PathLike, config: ConfigDict) -> "Workdir":
+    def open(cls, path: str | os.PathLike, config: ConfigDict, *, writes: bool = True) -> "Workdir":
         """For a run with this config, new or to be continued; nothing is written yet."""
-        workdir = cls(path)
-        if workdir.path.exists() and not workdir.path.is_dir():
-            raise WorkdirError(f"{path} is a file, not a folder")
+        workdir = cls(path, writes=writes)
+        names = workdir._names()
+        # After the names: another process of this run writes its config before all else.
         now, before = _plain(config), workdir.read("config.json")
         if before is None:
-            if workdir.path.exists() and any(p.name != LOCK for p in workdir.path.iterdir()):
+            if any(not name.startswith(OWN) for name in names):
                 raise WorkdirError(
                     f"{path} holds other files and no run: choose an empty or a new folder"
                 )
@@ -46,17 +54,37 @@ class Workdir:
             )
         return workdir
 
+    def _names(self) -> list[str]:
+        """What is in the folder; the first look at it, so it says what is wrong with it."""
+        try:
+            if not self.path.exists():
+                return []
+            if not self.path.is_dir():
+                raise WorkdirError(f"{self.path} is a file, not a folder")
+            return [path.name for path in self.path.iterdir()]
+        except WorkdirError:
+            raise
+        except ImportError:
+            raise WorkdirError(
+                f"{self.path} needs the package gcsfs, see requirements-tpu.txt"
+            ) from None
+        except Exception as error:  # of a bucket: of almost any type
+            raise WorkdirError(f"cannot read {self.path}: {error}") from error
+
     @contextmanager
     def work(self, config: ConfigDict) -> Iterator[None]:
         """Make the folder this run's own; only one process at a time works in it.
 
         A run that fails before it has done anything leaves the folder free for a corrected one.
         """
+        if not self.writes:
+            yield
+            return
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
             new = self.read("config.json") is None
             if new:
-                self.write("config.json", _plain(config))
+                self._begin(config)
             try:
                 yield
             except ValueError:
@@ -65,9 +93,17 @@ class Workdir:
                     (self.path / "metrics.jsonl").unlink(missing_ok=True)
                 raise
 
+    def _begin(self, config: ConfigDict) -> None:
+        """The first write, so it says what is wrong with the folder or bucket."""
+        try:
+            self.write("config.json", _plain(config))
+        except Exception as error:  # of a bucket: of almost any type
+            hint = ", or there is no such bucket" if in_bucket(self.path) else ""
+            raise WorkdirError(f"cannot write to {self.path}{hint}: {error}") from error
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if "://" in os.fspath(self.path):  # a bucket has no locks
+        if in_bucket(self.path):  # where there are no locks
             yield
             return
         with open(self.path / LOCK, "w") as lock:
@@ -87,10 +123,9 @@ class Workdir:
 
     def write(self, name: str, value: Any) -> None:
         """A JSON file, whole or not at all."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f".{name}.tmp"
-        temporary.write_text(json.dumps(value, indent=1) + "\n")
-        temporary.replace(self.path / name)
+        if self.writes:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def _plain(config: ConfigDict) -> dict:

@@ -1,5 +1,9 @@
-# Sourced by the other scripts: makes or reuses .venv in the checkout and puts it on the PATH.
+# shellcheck shell=bash
+# Sourced by the other scripts, in the checkout: virtual environments that are made once.
+#   use_environment DIR [ARGUMENT...]   make or reuse DIR, and put it on the PATH; arguments go to
+#                                       `pip install` besides those of requirements.txt
 # PYTHON=/path/to/python3 picks the interpreter; by default the first that is new enough.
+# With dry_run=yes the commands are printed and not run.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,29 +20,78 @@ find_python() {
   exit 1
 }
 
+show() {
+  printf '%q ' "$@" | sed 's/ $//'
+  echo
+}
+
+# A command whose output goes to $log; of a dry run, only the command.
+step() {
+  if [ -n "${dry_run:-}" ]; then
+    show "$@"
+  else
+    "$@" >>"$log" 2>&1
+  fi
+}
+
+# What an environment depends on.
+built_from() {
+  local argument
+  cat requirements.txt pyproject.toml
+  for argument in "$@"; do
+    if [ -f "$argument" ]; then
+      cat "$argument"
+    else
+      echo "$argument"
+    fi
+  done
+}
+
+is_built() {
+  local directory=$1
+  shift
+  built_from "$@" | cmp -s - "$directory/built-from"
+}
+
 build_environment() {
-  local python log
+  local directory=$1 python log
+  shift
   python=$(find_python)
-  log=$(mktemp)
-  echo "Installing the packages of requirements.txt into .venv (once, about a minute) ..." >&2
-  rm -rf .venv
-  if ! "$python" -m venv .venv >"$log" 2>&1; then
-    rm -rf .venv
+  if [ -z "${dry_run:-}" ]; then
+    log=$(mktemp)
+    echo "Installing the packages of requirements.txt${*:+ and $*} into $directory" \
+      "(once, a minute or more) ..." >&2
+  fi
+  step rm -rf "$directory"
+  if ! step "$python" -m venv "$directory"; then
+    rm -rf "$directory"
     echo "$python cannot make a virtual environment; install its venv module (log: $log)." >&2
     exit 1
   fi
-  if ! .venv/bin/pip install --disable-pip-version-check -r requirements.txt >"$log" 2>&1 ||
-    ! .venv/bin/pip install --disable-pip-version-check --no-deps --no-build-isolation -e . \
-      >>"$log" 2>&1; then
+  if ! step "$directory/bin/pip" install --disable-pip-version-check -r requirements.txt "$@" ||
+    ! step "$directory/bin/pip" install --disable-pip-version-check --no-deps \
+      --no-build-isolation -e .; then
     echo "pip could not install requirements.txt; is the package index reachable? (log: $log)" >&2
     exit 1
   fi
-  rm -f "$log"
-  # Last, so that an interrupted build is done again.
-  cat requirements.txt pyproject.toml >.venv/built-from
+  if [ -z "${dry_run:-}" ]; then
+    rm -f "$log"
+    echo '*' >"$directory/.gitignore"
+    # Last, so that an interrupted build is done again.
+    built_from "$@" >"$directory/built-from"
+  fi
 }
 
-if ! cat requirements.txt pyproject.toml | cmp -s - .venv/built-from; then
-  build_environment
-fi
-export PATH="$PWD/.venv/bin:$PATH"
+use_environment() {
+  local directory=$1
+  if ! is_built "$@"; then
+    if [ -z "${dry_run:-}" ] && command -v flock >/dev/null; then
+      # Hosts that share the checkout build it one after the other, that is once.
+      exec 9>>requirements.txt
+      flock 9 || true
+    fi
+    is_built "$@" || build_environment "$@"
+    exec 9>&-
+  fi
+  export PATH="$PWD/$directory/bin:$PATH"
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Lint and test. Arguments go to pytest: bash launch/test.sh tests/test_lasso.py -k oracle
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+use_environment .venv
 
 ruff check .
 ruff format --check .

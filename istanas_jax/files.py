@@ -1,0 +1,56 @@
+"""Files of a run on a disk or in a bucket (gs://): replaced as a whole, or grown piece by piece."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+import fsspec
+from etils import epath
+
+# Listings that are kept would hide what other processes write.
+fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+
+
+def in_bucket(path: str | os.PathLike) -> bool:
+    """Whether the path is the address of an object, not a file of this machine."""
+    return "://" in os.fspath(path)
+
+
+def write_whole(path: str | os.PathLike, content: bytes) -> None:
+    """The file is the old or the new one at every moment, never half of it."""
+    path = epath.Path(path)
+    if in_bucket(path):
+        path.write_bytes(content)  # an object appears when it is complete
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+class GrowingFile:
+    """A file that grows by whole pieces, each of them stored when `add` returns.
+
+    A bucket cannot append: there everything is written again, so it is for small files only.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self._path = epath.Path(path)
+        self._file: BinaryIO | None = None
+        self._content = b""
+        if in_bucket(path):
+            self._content = self._path.read_bytes() if self._path.exists() else b""
+        else:
+            self._file = open(self._path, "ab")  # noqa: SIM115, closed by close
+
+    def add(self, piece: bytes) -> None:
+        if self._file is None:
+            self._content += piece
+            write_whole(self._path, self._content)
+        else:
+            self._file.write(piece)
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
