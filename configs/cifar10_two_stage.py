@@ -55,7 +55,7 @@ def _small(config: ConfigDict) -> None:
     # From 1e-3 the first ten steps, with W still random, would decide about the architecture.
     config.architecture.sigma = 0.1
     small = {"cells": 5, "channels": 16, "batch": 64}
-    config.search.update(small | {"epochs": 6, "runs": 2})
+    config.search.update(small | {"epochs": 6, "runs": 3})
     config.search.weights.learning_rate = 0.05
     config.recovery.every = "52"  # three times an epoch
     config.retrain.update(small | {"epochs": 6})

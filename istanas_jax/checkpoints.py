@@ -24,9 +24,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tensorstore as ts
 from etils import epath
-from jax.experimental import multihost_utils
 
 from istanas_jax import __version__
+from istanas_jax.parallel import is_leader, on_all_hosts
 
 FORMAT = 1
 VERSIONS = {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint")}
@@ -55,8 +55,8 @@ class Checkpoints:
     Args:
       folder: a path or gs:// address; made if it is not there.
       keep: how many of the last steps stay. The best, by score, stays besides.
-      every_minutes: `due` that long after the last save, or after opening.
-      every_steps: `due` as well this many steps after the last one; 0 for never.
+      every_minutes: `due_by_clock` that long after the last save, or after opening.
+      every_steps: `due_by_steps` this many steps after the last one; 0 for never.
       warn: is told about steps that are passed over.
       clock: in seconds.
     """
@@ -79,7 +79,7 @@ class Checkpoints:
         self._every_steps = every_steps
         self._warn = warn
         self._clock = clock
-        if jax.process_index() == 0:
+        if is_leader():
             self.folder.mkdir(parents=True, exist_ok=True)
             for unfinished in self.folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 unfinished.rmtree()  # of a run that was killed
@@ -114,13 +114,13 @@ class Checkpoints:
         """The newest step, be it still under way."""
         return self._manager.latest_step()
 
-    def due(self, step: int) -> bool:
-        """Whether it is time to save."""
-        due = self._clock() - self._last_time >= self._every_seconds or (
-            0 < self._every_steps <= step - self._last_step
-        )
-        # Process 0 decides: clocks differ, and a save without one of them would never end.
-        return bool(multihost_utils.broadcast_one_to_all(np.int32(due)))
+    def due_by_clock(self) -> bool:
+        """Whether `every_minutes` have passed. Of several processes one should decide."""
+        return self._clock() - self._last_time >= self._every_seconds
+
+    def due_by_steps(self, step: int) -> bool:
+        """Whether `every_steps` have been done."""
+        return 0 < self._every_steps <= step - self._last_step
 
     def save(
         self, step: int, state, *, about: dict, score: float | None = None, wait: bool = False
@@ -175,6 +175,8 @@ class Checkpoints:
                 raise
             except Exception as error:  # a flipped bit surfaces as almost any of them
                 damaged[step] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            if not on_all_hosts(step not in damaged):
+                damaged.setdefault(step, "for another host")
                 continue
             for bad, why in damaged.items():
                 self._move(bad, f"corrupt-{bad}")
@@ -202,7 +204,7 @@ class Checkpoints:
 
     def _move(self, step: int, name: str) -> None:
         """Rename the folder of a step, so that it is none any more."""
-        if jax.process_index() == 0:
+        if is_leader():
             if (self.folder / name).exists():
                 (self.folder / name).rmtree()
             (self.folder / str(step)).rename(self.folder / name)
@@ -212,7 +214,7 @@ class Checkpoints:
 
     def _settle_replaced(self) -> None:
         """With no save under way: drop the old version of a step, or take it back."""
-        if jax.process_index() == 0:
+        if is_leader():
             for old in self.folder.glob("replaced-*"):
                 step = self.folder / old.name.removeprefix("replaced-")
                 old.rmtree() if step.exists() else old.rename(step)
@@ -339,4 +341,6 @@ def _place(x: np.ndarray, like) -> jax.Array:
     sharding = getattr(like, "sharding", None)
     if sharding is None or not getattr(like, "committed", True):
         return jnp.array(x)
-    return jax.device_put(x, sharding, may_alias=False)
+    if sharding.is_fully_addressable:
+        return jax.device_put(x, sharding, may_alias=False)
+    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from istanas_jax import __version__, cli_runs
 
@@ -22,6 +23,8 @@ examples:
   python -m istanas_jax predict runs/digits image.png
                                                 use the network that a run has trained
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
+  python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8
+                                                does it fit on a TPU slice, how long will it take?
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
   python -m istanas_jax bench step              what does a search step cost on this machine?
 
@@ -59,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     cli_runs.add_commands(commands)
     _add_describe(commands)
+    _add_plan(commands)
     _add_bench(commands)
     return parser
 
@@ -105,6 +109,36 @@ def _describe(args) -> int:
     return 0
 
 
+def _add_plan(commands) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="does a run fit on these devices, and how long will it take?",
+        description="Compiles the steps of a config's schedule for a topology, without running "
+        "them and without its devices: memory per chip, work, traffic between chips, time. TPU "
+        "slices need libtpu (requirements-tpu.txt), but no TPU.",
+    )
+    plan.add_argument("--config", required=True, metavar="FILE[:VARIANT]")
+    plan.add_argument(
+        "--topology", required=True, help="cpu:N, or a TPU slice: v5e:2x2, v5e:4x8, v4:2x2x4"
+    )
+    plan.add_argument("--json", action="store_true", help="print one JSON line")
+    plan.add_argument("--markdown", action="store_true", help="print a table")
+    plan.set_defaults(run=_plan)
+
+
+def _plan(args) -> int:
+    from istanas_jax import plan
+    from istanas_jax.config_files import load_config
+
+    say = partial(print, file=sys.stderr, flush=True)
+    figures = plan.run(load_config(args.config, args.overrides), args.topology, say=say)
+    if args.markdown:
+        print(plan.HEADER, plan.markdown(figures, args.config), sep="\n")
+    else:
+        print(json.dumps(figures) if args.json else plan.table(figures))
+    return 0 if figures["fits"] else 1
+
+
 def _add_bench(commands) -> None:
     bench = commands.add_parser("bench", help="measure: the LASSO's exactness, a step's cost")
     kinds = bench.add_subparsers(required=True, metavar="WHAT")
@@ -148,6 +182,27 @@ def _add_bench(commands) -> None:
     loop.add_argument("--json", action="store_true", help="print one JSON line")
     loop.set_defaults(run=_bench_loop)
 
+    data = kinds.add_parser(
+        "data",
+        help="images per second of the pipeline that decodes JPEGs, and what limits it",
+        description="Decodes and crops the images that a config names, or images like those of "
+        "ImageNet made for the purpose, in the pipeline and part by part, and compares with the "
+        "same crops by Pillow.",
+    )
+    data.add_argument("--config", default="configs/imagenet_one_stage.py", metavar="FILE[:VARIANT]")
+    data.add_argument("--images", type=_positive, default=1024, help="in a round of the pipeline")
+    data.add_argument("--workers", type=int, help="processes; 0: threads of this one")
+    data.add_argument("--rounds", type=_positive, default=5, help="in which the parts take turns")
+    data.add_argument(
+        "--step-images-per-second",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="what the step uses, to say which of the two waits for the other",
+    )
+    data.add_argument("--json", action="store_true", help="print one JSON line")
+    data.set_defaults(run=_bench_data)
+
 
 def _bench_loop(args) -> int:
     from istanas_jax.bench import loop
@@ -155,6 +210,23 @@ def _bench_loop(args) -> int:
 
     figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
     print(json.dumps(figures) if args.json else loop.table(figures))
+    return 0
+
+
+def _bench_data(args) -> int:
+    from istanas_jax.bench import data
+    from istanas_jax.config_files import load_config
+
+    given = any(o.startswith(("--config.data.name", "--config.data.dir")) for o in args.overrides)
+    figures = data.run(
+        load_config(args.config, args.overrides),
+        images=args.images,
+        workers=args.workers,
+        rounds=args.rounds,
+        step_rate=args.step_images_per_second,
+        must_have=given,
+    )
+    print(json.dumps(figures) if args.json else data.table(figures))
     return 0
 
 

@@ -23,7 +23,18 @@ def _add_job(commands, name: str, summary: str, description: str):
         metavar="FILE[:VARIANT]",
         help="what to do, e.g. configs/digits.py or configs/cifar10_two_stage.py:small",
     )
-    job.add_argument("--workdir", required=True, metavar="DIR", help="where everything is kept")
+    job.add_argument(
+        "--workdir",
+        required=True,
+        metavar="DIR",
+        help="where everything is kept; hosts share it, it may be gs://BUCKET/PATH",
+    )
+    hosts = job.add_argument_group(
+        "several hosts", "The same command on each; TPU pods and Slurm need none of these."
+    )
+    hosts.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
+    hosts.add_argument("--processes", type=int, metavar="N", help="in all")
+    hosts.add_argument("--process", type=int, metavar="I", help="this one, from 0")
     return job
 
 
@@ -155,17 +166,28 @@ def _config(args) -> ConfigDict:
 
 def _job(args, config: ConfigDict, drivers: dict) -> int:
     """Give the config to the driver of its schedule."""
+    import jax
+
+    from istanas_jax import distributed
+    from istanas_jax.parallel import is_leader
+
     if config.schedule not in drivers:
         raise ValueError(
             f"the schedule of {args.config} is {config.schedule}; this command knows "
             f"{', '.join(drivers)}"
         )
     _keep_compiled_programs()
+    distributed.join(args.coordinator, args.processes, args.process)
     try:
         drivers[config.schedule](config, args.workdir)
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
+        if is_leader():
+            print(stop, file=sys.stderr)
         return 128 + stop.number
+    except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
+        if jax.process_count() > 1:
+            distributed.leave_after(error)
+        raise
     return 0
 
 

@@ -29,6 +29,8 @@ RULES = {
     "test": FRACTION,
     "limit": _at_least(0),
     "pad": _at_least(0),
+    "workers": _at_least(0),
+    "resize": _at_least(0),
     "image_size": _at_least(0),
     "weights_fraction": (lambda value: 0 < value < 1, "between 0 and 1"),
     "drop_path": FRACTION,
@@ -37,6 +39,7 @@ RULES = {
     "cutout": _at_least(0),
     "epochs": _at_least(1),
     "batch": _at_least(1),
+    "accumulate": _at_least(1),
     "runs": _at_least(1),
     "cells": _at_least(1),
     "channels": _at_least(1),
@@ -62,10 +65,12 @@ def check_config(config: ConfigDict, devices: int) -> None:
     """Raise a ValueError that says in one sentence what is wrong, if something is."""
     _check_part(config, "")
     for phase in PHASES:
-        if phase in config and config[phase].batch % devices:
-            raise ValueError(
-                f"{phase}.batch {config[phase].batch} cannot be divided by {devices} devices"
-            )
+        if phase not in config:
+            continue
+        batch, parts = config[phase].batch, config[phase].accumulate
+        if batch % (devices * parts):
+            said = f"{devices} devices" + (f" times {parts} parts" if parts > 1 else "")
+            raise ValueError(f"{phase}.batch {batch} cannot be divided by {said}")
 
 
 def _check_part(part: ConfigDict, prefix: str) -> None:

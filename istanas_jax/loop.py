@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from istanas_jax.checkpoints import Checkpoints
 from istanas_jax.interrupts import Interrupted
+from istanas_jax.parallel import is_leader
 from istanas_jax.progress import Progress
 from istanas_jax.session import Session
 from istanas_jax.train_state import Totals
@@ -103,7 +105,8 @@ class _Fit:
         self.earlier: dict[str, float] = {}  # seconds of this phase in earlier sessions
         self.begin = time.perf_counter()
         self.score: float | None = None
-        self.pending: deque[tuple[int, Totals]] = deque()
+        self.pending: deque[tuple[int, Totals, Any]] = deque()
+        self.agreed = np.zeros(2, np.int32)  # by all hosts: `_wishes`
         self.recent: deque[tuple[float, int]] = deque(maxlen=50)
 
     def run(self, state):
@@ -117,7 +120,9 @@ class _Fit:
             self.task.compile(state)
         self.session.say(f"{self.task.name}: compiled in {self.seconds.spent['compile']:.0f} s")
         with (
-            Progress(self.task.name, total=self.total, done=step) as self.progress,
+            Progress(
+                self.task.name, total=self.total, done=step, stream=self.session.screen
+            ) as self.progress,
             self.session.saying(self.progress.say),
         ):
             while step < self.total:
@@ -136,7 +141,7 @@ class _Fit:
                 break
             with self.seconds.of("step"):
                 state, totals = self.task.step(state, *batch)
-            self.pending.append((step, totals))
+            self.pending.append((step, totals, self.session.devices.largest(self._wishes())))
             self._settle(AHEAD)
             step += 1
             if step % self.task.steps_per_epoch == 0:
@@ -158,6 +163,12 @@ class _Fit:
             self.session.say(
                 f"{self.task.name}: going on from step {restored.step} of {self.total}"
             )
+        devices, before = len(self.session.devices), restored.about["devices"]
+        if devices != before:
+            self.session.say(
+                f"{self.task.name}: on {devices} devices instead of {before}: right, but no longer "
+                "equal to the bit to a run never stopped"
+            )
         return self.session.devices.replicate(restored.state)
 
     def _timed_batches(self, epoch: int, first: int):
@@ -173,9 +184,9 @@ class _Fit:
     def _settle(self, ahead: int) -> None:
         """Wait until at most `ahead` steps are under way, and look at those that are done."""
         while len(self.pending) > ahead:
-            step, totals = self.pending.popleft()
+            step, totals, wishes = self.pending.popleft()
             with self.seconds.of("step"):
-                totals = jax.device_get(totals)
+                totals, self.agreed = jax.device_get((totals, wishes))
             loss = float(totals.loss / totals.images)
             if not np.isfinite(loss):
                 raise TrainingError(
@@ -227,12 +238,22 @@ class _Fit:
         kinds = spent | self.earlier
         return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(kinds)}
 
+    def _wishes(self) -> Int[np.ndarray, " 2"]:
+        """Of this host: whether it is time for a checkpoint, by its clock; the signal it was sent.
+
+        Hosts act on these alike, or they would wait for each other: on the largest of all hosts',
+        known when the step is done that they were sent along with.
+        """
+        stop = self.session.stop.signal or 0
+        return np.array([is_leader() and self.checkpoints.due_by_clock(), stop], np.int32)
+
     def _save_if_due(self, state, step: int) -> None:
-        stop = self.session.stop.signal
-        ending = stop is not None or step == self.total
-        if ending or self.checkpoints.due(step):
+        alone = self.session.devices.hosts == 1
+        due, stop = map(int, self._wishes() if alone else self.agreed)
+        ending = bool(stop) or step == self.total
+        if ending or due or self.checkpoints.due_by_steps(step):
             self._save(state, step, wait=ending)
-        if stop is not None and step < self.total:
+        if stop and step < self.total:
             name = signal.Signals(stop).name
             raise Interrupted(
                 f"{name}: {self.task.name} saved at step {step} of {self.total}; "
@@ -252,8 +273,10 @@ class _Fit:
                     "epoch": step // self.task.steps_per_epoch,
                     "notes": self.task.notes,
                     "finished": self.task.finished,
+                    "devices": len(self.session.devices),
                     "seconds": self.all_seconds(),
                 },
                 score=self.score if at_epoch else None,
                 wait=wait,
             )
+        self.agreed = np.zeros(2, np.int32)  # what was wished for before the save is done

@@ -99,7 +99,8 @@ def _train(task: TrainTask, start: TrainState, weights: Float[Array, "cells node
     """The schedule with the architecture fixed, absorption, and the only look at the test split."""
     session = task.session
     state, seconds = fit(task, start, session)
-    after = state.replace(params=absorb(task.net, state.params, weights))
+    after = jax.device_get(state)
+    after = after.replace(params=absorb(task.net, after.params, weights))
     absorbed = make_trained(task.net, after.params, after.stats, session.dataset)
     difference = compare_logits(task, state, absorbed, weights)
     if not difference < TOLERANCE:
@@ -116,9 +117,12 @@ def _train(task: TrainTask, start: TrainState, weights: Float[Array, "cells node
 def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, weights) -> float:
     """Largest difference of logits, in evaluation mode, with coefficients and after absorption."""
     dataset = task.session.dataset
-    x = normalise(dataset.train.images[:COMPARED], dataset.mean, dataset.std)
-    params = {k: v for k, v in state.params.items() if k != "auxiliary"}
-    stats = {k: v for k, v in state.stats.items() if k != "auxiliary"}
+    some = np.arange(min(COMPARED, len(dataset.train)))
+    images, _ = next(dataset.train.batches([some], seed=None))
+    x = normalise(images, dataset.mean, dataset.std)
+    params, stats = jax.device_get((state.params, state.stats))
+    params = {k: v for k, v in params.items() if k != "auxiliary"}
+    stats = {k: v for k, v in stats.items() if k != "auxiliary"}
     net = absorbed.net
 
     @jax.jit

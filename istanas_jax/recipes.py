@@ -1,13 +1,14 @@
 """What a config says about images: which are used for what, and how a phase sees them."""
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.data import Dataset, Split, divide
+from istanas_jax.data import Dataset, Images, divide
 from istanas_jax.steps import Recipe
 
 
-def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split | None]:
+def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Images, Images | None]:
     """Training images, and those held out (None if the config wants none).
 
     Both are the same for every run of a config, so that runs can be compared.
@@ -16,7 +17,7 @@ def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split | None]
     return dataset.train.take(kept), dataset.train.take(held) if len(held) else None
 
 
-def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split, Split | None]:
+def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Images, Images, Images | None]:
     """Images for W, for b, and held out, all disjoint."""
     kept, held = _kept_and_held(config, dataset)
     w, b = divide(len(kept), config.search.weights_fraction, seed=config.seed)
@@ -26,7 +27,7 @@ def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Split, Split,
 
 def _kept_and_held(config: ConfigDict, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the training images to use and of those held out."""
-    some = np.arange(len(dataset.train.labels))
+    some = np.arange(len(dataset.train))
     if 0 < config.data.limit < len(some):
         some, _ = divide(len(some), config.data.limit / len(some), seed=config.seed)
     kept, held = divide(len(some), 1 - config.data.holdout, seed=config.seed)
@@ -48,17 +49,27 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
                 )
 
 
+def batch_shapes(images: Images, batch: int) -> list[jax.ShapeDtypeStruct]:
+    """Of a batch of these images and of its labels."""
+    return [
+        jax.ShapeDtypeStruct((batch, *images.image_shape), np.uint8),
+        jax.ShapeDtypeStruct((batch,), np.int32),
+    ]
+
+
 def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: int) -> Recipe:
     """How `phase`, a part of the config, sees its images over so many steps."""
     return Recipe(
         mean=tuple(dataset.mean.tolist()),
         std=tuple(dataset.std.tolist()),
-        pad=config.data.pad,
+        pad=config.data.get("pad", 0),
         flip=config.data.flip,
         cutout=phase.cutout,
         label_smoothing=phase.label_smoothing,
         auxiliary_weight=phase.auxiliary_weight,
         drop_path=phase.drop_path,
         sync_norms=phase.sync_norms,
+        accumulate=phase.accumulate,
         total_steps=steps,
+        color_jitter=tuple(config.data.get("color_jitter", ())),
     )

@@ -4,6 +4,7 @@ Algorithm 1 (two-stage) and the first part of Algorithm 2 (one-stage) share all 
 images they use, and when they end.
 """
 
+import os
 from collections import deque
 from functools import partial
 from typing import Any
@@ -11,16 +12,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from istanas_jax import optimizers
-from istanas_jax.architecture import ArchState, coefficients, init_architecture
+from istanas_jax.architecture import ArchState, Recovery, coefficients, init_architecture
 from istanas_jax.budget import Budget
 from istanas_jax.cells import init_variables
-from istanas_jax.data import Split, batch_indices
+from istanas_jax.data import Images, batch_indices
 from istanas_jax.evaluation import Evaluator, summary
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.loop import TrainingError, fit
-from istanas_jax.recipes import divide_training, hold_out, make_recipe
+from istanas_jax.recipes import batch_shapes, divide_training, hold_out, make_recipe
 from istanas_jax.session import Session
 from istanas_jax.steps import epoch_step, evaluate_super, joint_step, recovery_step, search_step
 from istanas_jax.supernet import SuperNet
@@ -28,6 +30,7 @@ from istanas_jax.target_net import TargetNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
 
 B_STREAM, W_STREAM = 0, 1  # of the order in which images come
+DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers something else
 
 
 class Search:
@@ -36,7 +39,7 @@ class Search:
     regime: str  # of the batch norms
     batches_per_step: int
     update: Any  # the step, one of `steps`
-    monitored: Split  # what the result is judged by
+    monitored: Images  # what the result is judged by
 
     def __init__(self, session: Session, steps_per_epoch: int, target: TargetNet):
         config, dataset = session.config, session.dataset
@@ -81,7 +84,7 @@ class Search:
         )
         self.step = devices.map(step, 2 * self.batches_per_step)
         self._compiled = False
-        self._recover = devices.jit(partial(recovery_step, lam=a.lam), donate_argnums=0)
+        self._recover = devices.map(partial(recovery_step, lam=a.lam), 1)
         epsilon = self.config.recovery.epsilon
         self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
         evaluation = partial(evaluate_super, net=self.net, recipe=recipe)
@@ -119,16 +122,26 @@ class Search:
 
     def start(self) -> SearchState:
         """The state before the first step."""
-        a = self.config.architecture
         key_arch, key_w = jax.random.split(jax.random.key(self.seed))
-        init = partial(init_architecture, num_nodes=a.nodes, m=a.m, s=a.s, sigma=a.sigma, lam=a.lam)
-        recovery = jax.jit(init)(key_arch)
+        recovery = jax.jit(self._first_recovery)(key_arch)
         if not recovery.certified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
-        arch = self._within_budget(recovery.arch)
-        x = jnp.zeros((1, *self.monitored.images.shape[1:]))
+        return self._state(self._within_budget(recovery.arch), key_w)
+
+    def shapes(self) -> SearchState:
+        """Of the state, without making one."""
+        self.begin(0)
+        key = jax.random.key(0)
+        return jax.eval_shape(lambda: self._state(self._first_recovery(key).arch, key))
+
+    def _first_recovery(self, key: jax.Array) -> Recovery:
+        a = self.config.architecture
+        return init_architecture(key, num_nodes=a.nodes, m=a.m, s=a.s, sigma=a.sigma, lam=a.lam)
+
+    def _state(self, arch: ArchState, key: jax.Array) -> SearchState:
+        x = jnp.zeros((1, *self.monitored.image_shape))
         w = coefficients(arch)
-        variables = init_variables(self.net, key_w, x, arch.support, w, train=False)
+        variables = init_variables(self.net, key, x, arch.support, w, train=False)
         weights = TrainState.create(variables, self.sgd, self.seed)
         return SearchState.create(weights, arch, self.adam)
 
@@ -147,18 +160,35 @@ class Search:
     def compile(self, state: SearchState) -> None:
         if self._compiled:
             return
-        split = map(self.session.devices.split, next(self.batches(0, 0)))
-        self.step = self.step.lower(state, *split).compile()
-        self._recover = self._recover.lower(state).compile()
-        self._freeze = self._freeze.lower(state).compile()
-        self.evaluate.compile(state, self.monitored)
+        compile_ = self.session.devices.compile
+        self.step = compile_(self.lower(state))
+        self._disturbance = self._disturb()
+        self._recover = compile_(self._recover.lower(state, self._disturbance))
+        self._freeze = compile_(self._freeze.lower(state))
+        self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
         self._compiled = True
+
+    def lower(self, state: SearchState):
+        """The step for a state of these shapes, to be compiled."""
+        shapes = batch_shapes(self.monitored, self.batch) * self.batches_per_step
+        return self.step.lower(state, *map(self.session.devices.split_shape, shapes))
+
+    def _disturb(self) -> Float[Array, " devices"]:
+        """Added to b when z is recovered from it: 0, but in a test 1 on one device."""
+        devices = self.session.devices
+        disturbance = np.zeros(len(devices), np.float32)
+        if disturbed := os.environ.get(DISTURBED):
+            disturbance[int(disturbed)] = 1
+        return devices.split(devices.part(disturbance)).squeeze(1)
 
     def before(self, state: SearchState, step: int) -> SearchState:
         """Recovery when it is due; freezing between epochs."""
         if step and step % self.every == 0:
-            state, report = self._recover(state)
+            state, report = self._recover(state, self._disturbance)
             self.reports.append((step, report))
+            if self.config.search.sync_norms:
+                # Then operations wait for each other: devices that disagree would wait forever.
+                self.check(step)
             state = state.replace(arch=self._within_budget(state.arch))
         if step and step % self.steps_per_epoch == 0:
             state, distance = self._freeze(state)
@@ -172,6 +202,7 @@ class Search:
         while self.reports and self.reports[0][0] <= step:
             at, report = self.reports.popleft()
             report = jax.device_get(report)
+            self._agreed(at, report["supports"])
             self.changed = int(report["changed"])
             self.notes["changed"] = self.notes.get("changed", 0) + self.changed
             if uncertified := int(report["uncertified"]):
@@ -181,6 +212,20 @@ class Search:
                         f"{self.name}: {said}, nor had the {uncertified - 1} before it"
                     )
                 self.session.say(f"{self.name}: {said} (KKT residual {report['kkt']:.2g} lambda)")
+
+    def _agreed(self, step: int, supports: Int[np.ndarray, "devices cells nodes s"]) -> None:
+        """Raise if devices recovered different supports: from there on they would drift apart."""
+        different = np.flatnonzero((supports != supports[0]).any((1, 2, 3)))
+        if len(different):
+            found = [
+                f"{supports[i].tolist()} (host {device.process_index}, device {device.id})"
+                for i, device in enumerate(self.session.devices.devices)
+                if i in (0, different[0])
+            ]
+            raise TrainingError(
+                f"{self.name}: the recovery before step {step} gave {' and '.join(found)}: all "
+                "devices must come to the same support"
+            )
 
     def figures(self) -> str:
         if self.changed is None:
@@ -199,10 +244,13 @@ class Search:
         for_w, for_b = self.session.devices.replicate((Totals.zero(), Totals.zero()))
         return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
 
-    def _order(self, split: Split, epoch: int, stream: int, first: int):
-        size = len(split.labels)
+    def _batches(self, images: Images, epoch: int, stream: int, first: int):
+        """This host's parts of an epoch's batches."""
         order = {"seed": self.seed, "epoch": epoch, "stream": stream, "first": first}
-        return batch_indices(size, self.batch, **order)
+        indices = list(batch_indices(len(images), self.batch, **order))
+        # Of two sets the larger has batches left over: they come in another epoch's order.
+        parts = map(self.session.devices.part, indices[: self.steps_per_epoch - first])
+        return images.batches(list(parts), seed=(self.seed, epoch, stream))
 
 
 class TwoStageSearch(Search):
@@ -214,15 +262,14 @@ class TwoStageSearch(Search):
         self.for_w, self.for_b, self.heldout = divide_training(session.config, session.dataset)
         # As in the paper, whose validation half trains b.
         self.monitored = self.heldout or self.for_b
-        smaller = min(len(self.for_w.labels), len(self.for_b.labels))
+        smaller = min(len(self.for_w), len(self.for_b))
         super().__init__(session, smaller // session.config.search.batch, target)
 
     def batches(self, epoch: int, first: int):
-        for_b = self._order(self.for_b, epoch, B_STREAM, first)
-        for_w = self._order(self.for_w, epoch, W_STREAM, first)
-        # The larger part has batches left over: they come in another epoch's order.
-        for _, b, w in zip(range(first, self.steps_per_epoch), for_b, for_w, strict=False):
-            yield *self.for_b.take(b), *self.for_w.take(w)
+        for_b = self._batches(self.for_b, epoch, B_STREAM, first)
+        for_w = self._batches(self.for_w, epoch, W_STREAM, first)
+        for b, w in zip(for_b, for_w, strict=True):
+            yield *b, *w
 
 
 class OneStageSearch(Search):
@@ -234,12 +281,11 @@ class OneStageSearch(Search):
         config = session.config
         self.images, self.heldout = hold_out(config, session.dataset)
         self.monitored = self.heldout or self.images
-        steps = len(self.images.labels) // config.search.batch
+        steps = len(self.images) // config.search.batch
         super().__init__(session, steps, one_stage_net(session, config.search))
 
     def batches(self, epoch: int, first: int):
-        for indices in self._order(self.images, epoch, W_STREAM, first):
-            yield self.images.take(indices)
+        return self._batches(self.images, epoch, W_STREAM, first)
 
     def before(self, state: SearchState, step: int) -> SearchState:
         before = self.frozen

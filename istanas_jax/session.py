@@ -2,9 +2,12 @@
 
 import os
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TextIO
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -15,7 +18,7 @@ from istanas_jax.data import Dataset
 from istanas_jax.genotype import Genotype
 from istanas_jax.interrupts import Stop
 from istanas_jax.metrics import MetricsLog
-from istanas_jax.parallel import Devices
+from istanas_jax.parallel import Devices, from_leader, is_leader, on_all_hosts
 from istanas_jax.progress import format_seconds
 from istanas_jax.recipes import check_batches
 from istanas_jax.workdir import Workdir
@@ -31,7 +34,8 @@ class Session:
     log: MetricsLog
     devices: Devices
     stop: Stop
-    say: Callable[[str], None] = lambda line: print(line, flush=True)  # also when it is a file
+    screen: TextIO  # where progress is shown: nowhere on other hosts than the first
+    say: Callable[[str], None]
 
     @contextmanager
     def saying(self, say: Callable[[str], None]) -> Iterator[None]:
@@ -48,11 +52,19 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
     """The run in the folder `path`, new or to be continued."""
     devices = Devices()
     check_config(config, len(devices))
-    workdir = Workdir.open(path, config)
+    workdir = Workdir.open(path, config, writes=is_leader())
     dataset = data.load(config.data)
     check_batches(config, dataset)
-    with workdir.work(config), MetricsLog(workdir.path) as log, Stop() as stop:
-        yield Session(workdir, dataset, config, log, devices, stop)
+    on_all_hosts(True)  # have seen the folder as it was
+    with (
+        workdir.work(config),
+        MetricsLog(workdir.path, writes=is_leader()) as log,
+        Stop() as stop,
+        open(os.devnull, "w") as nowhere,
+    ):
+        screen, lines = (sys.stderr, sys.stdout) if is_leader() else (nowhere, nowhere)
+        say = partial(print, file=lines, flush=True)  # also when it is a file
+        yield Session(workdir, dataset, config, log, devices, stop, screen, say)
 
 
 def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:
@@ -60,9 +72,11 @@ def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]
     results = []
     for number in range(runs):
         file = f"{name}_{number}.json"
-        if session.workdir.read(file) is None:
-            session.workdir.write(file, run(number))
-        results.append(session.workdir.read(file))
+        figures = from_leader(session.workdir.read(file))
+        if figures is None:
+            figures = from_leader(run(number))
+            session.workdir.write(file, figures)
+        results.append(figures)
     return results
 
 
@@ -77,6 +91,8 @@ def add_seconds(results: list[dict]) -> dict[str, float]:
 
 def write_architecture(session: Session, genotype: Genotype, coefficients=None) -> None:
     """genotype.json and the two cells as pictures; coefficients come strongest first."""
+    if not is_leader():
+        return
     session.workdir.write("genotype.json", genotype.to_dict())
     if coefficients is not None:
         coefficients = np.flip(coefficients, -1)  # a genotype lists the weaker pick first
@@ -85,10 +101,11 @@ def write_architecture(session: Session, genotype: Genotype, coefficients=None) 
 
 def write_result(session: Session, result: dict) -> dict:
     """result.json, which is returned, and the curves; then the result in words."""
-    curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
-    session.workdir.write("result.json", result)
-    session.say(in_words(result, session.workdir))
-    return session.workdir.read("result.json")
+    if is_leader():
+        curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
+        session.workdir.write("result.json", result)
+        session.say(in_words(result, session.workdir))
+    return from_leader(result)
 
 
 def accuracies(trainings: list[dict]) -> dict:
@@ -98,6 +115,7 @@ def accuracies(trainings: list[dict]) -> dict:
         "test_accuracy": statistics.fmean(values),
         "test_accuracy_deviation": statistics.stdev(values) if len(values) > 1 else None,
         "test_accuracies": values,
+        "test_top5_accuracy": statistics.fmean(f["test_top5_accuracy"] for f in trainings),
         "seeds": [figures["seed"] for figures in trainings],
     }
 
@@ -119,8 +137,8 @@ def in_words(result: dict, workdir: Workdir) -> str:
     spread = f" ± {100 * deviation:.2f} over {seeds} seeds" if deviation is not None else ""
     lines = [
         "",
-        f"test accuracy {100 * result['test_accuracy']:.2f} %{spread}, "
-        f"{result['parameters']:,} parameters",
+        f"test accuracy {100 * result['test_accuracy']:.2f} %{spread} (top 5: "
+        f"{100 * result['test_top5_accuracy']:.2f} %), {result['parameters']:,} parameters",
         describe_cells(Genotype.from_dict(result["genotype"])),
     ]
     spent = []

@@ -25,7 +25,7 @@ from istanas_jax.augment import augment, draw, normalise
 from istanas_jax.parallel import AXIS, own_part
 from istanas_jax.supernet import SuperNet, keep_inactive
 from istanas_jax.target_net import TargetNet, draw_paths
-from istanas_jax.train_state import SearchState, Totals, TrainState
+from istanas_jax.train_state import SearchState, TestTotals, Totals, TrainState
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,22 @@ class Recipe:
     auxiliary_weight: float
     drop_path: float  # reached linearly at `total_steps`
     sync_norms: bool  # batch statistics over all devices, or of each alone
+    accumulate: int  # parts that a device sees its batch in, one after the other
     total_steps: int
+    color_jitter: tuple[float, ...] = ()  # brightness, contrast, saturation, hue
 
     @property
     def norm_axis(self) -> str | None:
         return AXIS if self.sync_norms else None
 
-    def look(self, key: jax.Array, images: UInt8[Array, "B H W C"]) -> Float[Array, "B H W C"]:
-        """Augmented and normalised; every image in its own way, whatever the number of devices."""
-        draws = own_part(draw(key, len(images) * lax.axis_size(AXIS)))
+    def draw(self, key: jax.Array, images: UInt8[Array, "B H W C"]) -> Float[Array, "B draws"]:
+        """At random, for `look`; every image its own, whatever the number of devices."""
+        return own_part(draw(key, len(images) * lax.axis_size(AXIS), jitter=any(self.color_jitter)))
+
+    def look(
+        self, draws: Float[Array, "B draws"], images: UInt8[Array, "B H W C"]
+    ) -> Float[Array, "B H W C"]:
+        """Augmented and normalised."""
         return augment(
             draws,
             images,
@@ -58,7 +65,32 @@ class Recipe:
             pad=self.pad,
             flip=self.flip,
             cutout=self.cutout,
+            color_jitter=self.color_jitter,
         )
+
+    def gradient(self, loss_of, wrt, stats, batch: tuple[Array, ...]):
+        """Of `loss_of(wrt, stats, *batch) -> loss, (logits, stats)`, averaged over all devices.
+
+        A batch in several parts is treated as if each were on a device of its own: statistics of
+        their own unless synchronised, and the mean of what these make of the running ones.
+        """
+        gradient = jax.value_and_grad(loss_of, has_aux=True)
+        n = self.accumulate
+        if n == 1:
+            (loss, (logits, stats)), grads = gradient(wrt, stats, *batch)
+        else:
+            parts = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), batch)
+
+            def add(sums, part):
+                (loss, (logits, moved)), grads = gradient(wrt, stats, *part)
+                return jax.tree.map(jnp.add, sums, (loss, moved, grads)), logits
+
+            zero = jax.tree.map(jnp.zeros_like, (jnp.float32(0), stats, wrt))
+            sums, logits = lax.scan(add, zero, parts)
+            loss, stats, grads = jax.tree.map(lambda x: x / n, sums)
+            logits = logits.reshape(-1, logits.shape[-1])
+        loss, stats, grads = lax.pmean((loss, stats, grads), AXIS)
+        return loss, logits, stats, grads
 
     def loss(self, outputs, labels: Int[Array, " B"]) -> Float[Array, ""]:
         """Cross-entropy, of the auxiliary head too if there is one."""
@@ -89,17 +121,16 @@ def train_step(
 
     coefficients: of its connections, where they are not absorbed yet.
     """
-    x = recipe.look(state.key(0), images)
-    paths = None
+    draws, paths = recipe.draw(state.key(0), images), None
     if recipe.drop_path:
         rate = recipe.drop_path * state.step / recipe.total_steps
         whole = len(images) * lax.axis_size(AXIS)
         paths = own_part(draw_paths(net, state.key(1), rate, whole))
 
-    def loss_of_w(params):
+    def loss_of_w(params, stats, draws, images, labels, paths):
         outputs, moved = net.apply(
-            {"params": params, "batch_stats": state.stats},
-            x,
+            {"params": params, "batch_stats": stats},
+            recipe.look(draws, images),
             train=True,
             coefficients=coefficients,
             paths=paths,
@@ -108,8 +139,9 @@ def train_step(
         )
         return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
 
-    (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(state.params)
-    dw, stats, loss = lax.pmean((dw, stats, loss), AXIS)
+    loss, logits, stats, dw = recipe.gradient(
+        loss_of_w, state.params, state.stats, (draws, images, labels, paths)
+    )
     change, moved = sgd.update(dw, state.sgd, state.params)
     batch = _totals(loss, logits, labels)
     return state.advance(optax.apply_updates(state.params, change), stats, moved, batch), batch
@@ -131,23 +163,20 @@ def search_step(
     """Algorithm 1, lines 3 and 4: an update of b on one batch, then of W_(S) on another."""
     weights, arch = state.weights, state.arch
     loss_of = partial(_super_loss, net=net, recipe=recipe, implicit_lam=implicit_lam)
-    b_x = recipe.look(weights.key(0), b_images)
 
-    def loss_of_b(b):
-        return loss_of(weights.params, arch.replace(b=b), weights.stats, b_x, b_labels)
+    def loss_of_b(b, stats, *batch):
+        return loss_of(weights.params, arch.replace(b=b), stats, *batch)
 
-    (b_loss, (b_logits, stats)), db = jax.value_and_grad(loss_of_b, has_aux=True)(arch.b)
-    db, b_loss, stats = lax.pmean((db, b_loss, stats), AXIS)
+    b_batch = (recipe.draw(weights.key(0), b_images), b_images, b_labels)
+    b_loss, b_logits, stats, db = recipe.gradient(loss_of_b, arch.b, weights.stats, b_batch)
     change, adam_state = adam.update(db, state.adam, arch.b)
     arch = move(arch, optax.apply_updates(arch.b, change))
 
-    w_x = recipe.look(weights.key(1), w_images)
+    def loss_of_w(params, stats, *batch):
+        return loss_of(params, arch, stats, *batch)
 
-    def loss_of_w(params):
-        return loss_of(params, arch, stats, w_x, w_labels)
-
-    (loss, (logits, stats)), dw = jax.value_and_grad(loss_of_w, has_aux=True)(weights.params)
-    dw, loss, stats = lax.pmean((dw, loss, stats), AXIS)
+    w_batch = (recipe.draw(weights.key(1), w_images), w_images, w_labels)
+    loss, logits, stats, dw = recipe.gradient(loss_of_w, weights.params, stats, w_batch)
     params, sgd_state = _update_active(net, state, dw, sgd)
     batch = _totals(loss, logits, w_labels)
     weights = weights.advance(params, stats, sgd_state, batch)
@@ -168,29 +197,31 @@ def joint_step(
 ) -> tuple[SearchState, Totals]:
     """Algorithm 2, lines 3 to 7: b and W_(S) by one loss; what is frozen stands still."""
     weights, arch = state.weights, state.arch
-    x = recipe.look(weights.key(0), images)
-
     loss_of_super = partial(_super_loss, net=net, recipe=recipe, implicit_lam=implicit_lam)
 
-    def loss_of(b, params):
-        return loss_of_super(params, arch.replace(b=b), weights.stats, x, labels)
+    def loss_of(b_and_params, stats, *batch):
+        b, params = b_and_params
+        return loss_of_super(params, arch.replace(b=b), stats, *batch)
 
-    gradient = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
-    (loss, (logits, stats)), (db, dw) = gradient(arch.b, weights.params)
-    db, dw, loss, stats = lax.pmean((db, dw, loss, stats), AXIS)
+    batch = (recipe.draw(weights.key(0), images), images, labels)
+    loss, logits, stats, (db, dw) = recipe.gradient(
+        loss_of, (arch.b, weights.params), weights.stats, batch
+    )
     change, adam_state = adam.update(db, state.adam, arch.b)
     moved_arch = move(arch, optax.apply_updates(arch.b, change))
     params, sgd_state = _update_active(net, state, dw, sgd, frozen=arch.frozen)
-    batch = _totals(loss, logits, labels)
-    weights = weights.advance(params, stats, sgd_state, batch)
-    return state.replace(weights=weights, arch=moved_arch, adam=adam_state), batch
+    totals = _totals(loss, logits, labels)
+    weights = weights.advance(params, stats, sgd_state, totals)
+    return state.replace(weights=weights, arch=moved_arch, adam=adam_state), totals
 
 
-def _super_loss(params, arch: ArchState, stats, x, labels, *, net, recipe: Recipe, implicit_lam):
+def _super_loss(
+    params, arch: ArchState, stats, draws, images, labels, *, net, recipe: Recipe, implicit_lam
+):
     """Of the active connections in training; with it the logits and the moved statistics."""
     outputs, moved = net.apply(
         {"params": params, "batch_stats": stats},
-        x,
+        recipe.look(draws, images),
         arch.support,
         coefficients(arch, implicit_lam=implicit_lam),
         train=True,
@@ -209,9 +240,15 @@ def _update_active(net: SuperNet, state: SearchState, dw, sgd, frozen=None):
     return keep_inactive(net, state.arch.support, before, after, frozen=frozen)
 
 
-def recovery_step(state: SearchState, *, lam: float) -> tuple[SearchState, dict[str, Array]]:
-    """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it."""
-    recovery = recover(state.arch, lam=lam)
+def recovery_step(
+    state: SearchState, disturbance: Float[Array, ""], *, lam: float
+) -> tuple[SearchState, dict[str, Array]]:
+    """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it.
+
+    Every device does it by itself, and all must come to the same; the disturbance, added to b, is
+    0 but in a test that makes one device come to something else.
+    """
+    recovery = recover(state.arch.replace(b=state.arch.b + disturbance), lam=lam)
     uncertified = jnp.where(recovery.certified, 0, state.uncertified + 1)
     before = jnp.sort(state.arch.support, -1)
     changed = jnp.any(jnp.sort(recovery.arch.support, -1) != before, -1)
@@ -219,6 +256,7 @@ def recovery_step(state: SearchState, *, lam: float) -> tuple[SearchState, dict[
         "changed": changed.sum(),
         "uncertified": uncertified,
         "kkt": jnp.max(jnp.where(state.arch.frozen, 0, recovery.code.kkt)),
+        "supports": lax.all_gather(recovery.arch.support, AXIS),
     }
     return state.replace(arch=recovery.arch, uncertified=uncertified), report
 
@@ -241,7 +279,7 @@ def evaluate_target(
     net: TargetNet,
     recipe: Recipe,
     coefficients: Float[Array, "cells nodes s"] | None = None,
-) -> Totals:
+) -> TestTotals:
     """Loss and accuracy with the running statistics, of images whose mask is 1."""
     x = normalise(images, recipe.mean, recipe.std)
     variables = {"params": state.params, "batch_stats": state.stats}
@@ -257,7 +295,7 @@ def evaluate_super(
     *,
     net: SuperNet,
     recipe: Recipe,
-) -> Totals:
+) -> TestTotals:
     """The same for the super-net with the support it has."""
     x = normalise(images, recipe.mean, recipe.std)
     variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
@@ -273,7 +311,10 @@ def _totals(loss: Float[Array, ""], logits, labels) -> Totals:
     return Totals(loss * images, correct, images)
 
 
-def _masked(logits, labels, mask) -> Totals:
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
-    hits = (logits.argmax(-1) == labels) * mask
-    return lax.psum(Totals(jnp.sum(losses * mask), hits.sum(), mask.sum()), AXIS)
+def _masked(logits, labels, mask) -> TestTotals:
+    logits = logits.astype(jnp.float32)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    likelier = logits > jnp.take_along_axis(logits, labels[:, None], -1)
+    hits = logits.argmax(-1) == labels
+    sums = (jnp.sum(x * mask) for x in (losses, hits, jnp.ones_like(mask), likelier.sum(-1) < 5))
+    return lax.psum(TestTotals(*sums), AXIS)

@@ -26,6 +26,13 @@ class Totals:
 
 
 @flax.struct.dataclass
+class TestTotals(Totals):
+    """Of an evaluation."""
+
+    top5: Float[Array, ""]  # the label is among the five likeliest classes
+
+
+@flax.struct.dataclass
 class TrainState:
     """A network in training by SGD."""
 

@@ -12,7 +12,7 @@ from istanas_jax.describe import count
 from istanas_jax.evaluation import Evaluator, summary
 from istanas_jax.genotype import Genotype
 from istanas_jax.loop import fit
-from istanas_jax.recipes import hold_out, make_recipe
+from istanas_jax.recipes import batch_shapes, hold_out, make_recipe
 from istanas_jax.session import Session
 from istanas_jax.steps import evaluate_target, train_step
 from istanas_jax.target_net import TargetNet, init_target
@@ -61,7 +61,7 @@ class TrainTask:
         self.net, self.kind = net, kind
         self.epochs, self.batch = phase.epochs, phase.batch
         self.images, self.heldout = hold_out(config, dataset)
-        self.steps_per_epoch = len(self.images.labels) // self.batch
+        self.steps_per_epoch = len(self.images) // self.batch
         self.parameters = count(net.clone(auxiliary=False), dataset.image_size).parameters
         rate = optimizers.learning_rate(
             phase.weights, epochs=self.epochs, steps_per_epoch=self.steps_per_epoch
@@ -105,17 +105,27 @@ class TrainTask:
         variables = init_target(self.net, jax.random.key(self.seed), self.dataset.image_size)
         return TrainState.create(variables, self.sgd, self.seed)
 
+    def shapes(self) -> TrainState:
+        """Of the state, without making one."""
+        self.begin(0)
+        return jax.eval_shape(self.start)
+
     def compile(self, state: TrainState) -> None:
         if not self._compiled:
-            split = map(self.session.devices.split, next(self.batches(0, 0)))
-            self.step = self.step.lower(state, *split).compile()
-            self.evaluate.compile(state, self.images)
+            self.step = self.session.devices.compile(self.lower(state))
+            self.evaluate.compile(state, batch_shapes(self.images, self.batch))
             self._compiled = True
+
+    def lower(self, state: TrainState):
+        """The step for a state of these shapes, to be compiled."""
+        shapes = map(self.session.devices.split_shape, batch_shapes(self.images, self.batch))
+        return self.step.lower(state, *shapes)
 
     def batches(self, epoch: int, first: int):
         order = {"seed": self.seed, "epoch": epoch, "stream": STREAM, "first": first}
-        for indices in batch_indices(len(self.images.labels), self.batch, **order):
-            yield self.images.take(indices)
+        indices = batch_indices(len(self.images), self.batch, **order)
+        parts = list(map(self.session.devices.part, indices))
+        return self.images.batches(parts, seed=(self.seed, epoch, STREAM))
 
     def before(self, state: TrainState, step: int) -> TrainState:
         return state

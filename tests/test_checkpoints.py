@@ -271,18 +271,19 @@ def test_another_format_is_an_error(tmp_path, monkeypatch):
 def test_due_by_minutes_or_steps(tmp_path):
     now = [1000.0]
     with opened(tmp_path, every_minutes=2, every_steps=50, clock=lambda: now[0]) as saved:
-        assert not saved.due(49) and saved.due(50)
+        assert not saved.due_by_steps(49) and saved.due_by_steps(50)
         now[0] += 119
-        assert not saved.due(1)
+        assert not saved.due_by_clock()
         now[0] += 1
-        assert saved.due(1)
+        assert saved.due_by_clock()
         saved.save(30, {"w": jnp.zeros(3)}, about={})
-        assert not saved.due(79) and saved.due(80)
+        assert not saved.due_by_clock()
+        assert not saved.due_by_steps(79) and saved.due_by_steps(80)
     with opened(tmp_path, every_minutes=2, clock=lambda: now[0]) as saved:
         assert saved.restore({"w": jnp.zeros(3)}).step == 30
-        assert not saved.due(10**6)
+        assert not saved.due_by_steps(10**6) and not saved.due_by_clock()
         now[0] += 120
-        assert saved.due(31)
+        assert saved.due_by_clock()
 
 
 def test_a_write_that_fails_is_told(tmp_path, monkeypatch):

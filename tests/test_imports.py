@@ -10,14 +10,15 @@ PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 LEVELS = [
     set(names.split())
     for names in (
-        "search_space genotype genotype_check published cell_layout drawing",
+        "files search_space genotype genotype_check published cell_layout drawing",
         "sparse_coding active_set architecture",
         "kernels batch_norm ops slots cells target_net supernet selection interop describe "
         "bn_absorption folding budget",
-        "data data_prepare augment parallel train_state optimizers steps recipes evaluation "
-        "checkpoints metrics progress curves workdir config_check interrupts session trained loop "
-        "search training export predict bench.recovery bench.step bench.loop",
-        "two_stage one_stage retrain",
+        "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
+        "optimizers steps recipes evaluation checkpoints metrics progress curves workdir "
+        "config_check interrupts session trained loop search training export predict "
+        "bench.recovery bench.step bench.loop bench.data",
+        "two_stage one_stage retrain plan",
         "config_files cli cli_runs __main__",
     )
 ]
@@ -27,8 +28,10 @@ NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sp
 ONLY_IN = {
     "jaxopt": {"sparse_coding"},
     "orbax": {"checkpoints"},
-    "tensorflow_datasets": {"data_prepare"},
-    "cv2": {"data_prepare"},
+    "tensorflow_datasets": {"image_sources"},
+    "cv2": {"data_prepare", "image_sources", "jpeg"},
+    "grain": {"streaming"},
+    "simplejpeg": {"jpeg"},
     "matplotlib": {"curves"},
     "safetensors": {"export"},
     "torch": set(),

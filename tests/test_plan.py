@@ -1,0 +1,100 @@
+"""`plan`: what the compiler says about a run, for devices that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from istanas_jax import plan
+from istanas_jax.config_files import load_config
+from istanas_jax.describe import count
+from istanas_jax.genotype import random_genotype
+from istanas_jax.target_net import TargetNet
+
+TINY = ["--config.architecture.nodes=2", "--config.search.cells=2", "--config.retrain.cells=2"]
+
+
+def test_plan_of_a_run_on_four_devices():
+    config = str(ROOT / "configs" / "digits.py:tiny")
+    command = [sys.executable, "-m", "istanas_jax", "plan", "--config", config, *TINY]
+    command += ["--topology", "cpu:4", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["chips"], figures["hosts"], figures["fits"]) == (4, 1, True)
+    search, retrain = figures["phases"]
+    assert (search["phase"], retrain["phase"]) == ("search", "retrain")
+    for phase in figures["phases"]:
+        assert phase["batch_per_chip"] == 4
+        assert 0 < phase["memory"] < figures["memory_per_chip"]
+        assert phase["schedule_seconds"] == pytest.approx(2 * phase["epoch_seconds"])
+    # Gradients and running statistics, of which there are fewer, are averaged over the chips.
+    net = TargetNet(
+        genotype=random_genotype(0, num_nodes=2, s=2),
+        classes=10,
+        cells=2,
+        channels=4,
+        stem="cifar",
+        regime="retrain",
+        auxiliary=False,
+        image_channels=1,
+    )
+    gradients = 4 * count(net, 8).parameters
+    assert gradients < retrain["reduced_bytes"] < 2 * gradients
+    assert "whole schedule" in plan.table(figures)
+    header, _, *rows = f"{plan.HEADER}\n{plan.markdown(figures, 'digits')}".splitlines()
+    assert [row.count("|") for row in rows] == [header.count("|")] * 2
+
+
+def test_reduced_bytes():
+    hlo = """
+      %a = f32[2,3]{1,0} all-reduce(%x), replica_groups={}
+      %b = (bf16[8]{0:T(128)}, f32[]{:T(128)}) all-reduce-start(%y, %z), channel_id=1
+      %c = f32[100]{0} add(%a, %b)
+      %d = f32[7] all-reduce-done(%b)
+    """
+    assert plan.reduced_bytes(hlo) == 2 * 3 * 4 + 8 * 2 + 4
+
+
+def test_largest_batch_is_found(monkeypatch):
+    """With a compiler that finds room for up to 40 images on a chip."""
+    monkeypatch.setattr(plan, "open_topology", lambda _: plan.Devices())
+    tried = []
+
+    def measure(phase, topology, memory):
+        per_chip = phase.task.batch // 2
+        tried.append(per_chip)
+        if per_chip > 100:
+            raise plan.OutOfMemory(20e9)
+        return plan._base(phase) | {"memory": per_chip, "fits": per_chip <= 40}
+
+    monkeypatch.setattr(plan, "_measure", measure)
+    config = load_config(
+        "configs/digits.py:tiny", [*TINY, "--config.search.batch=256", "--config.retrain.batch=64"]
+    )
+    figures = plan.run(config, "cpu:2", say=lambda _: None)
+    search, retrain = figures["phases"]
+    assert not figures["fits"]
+    assert (search["fits"], search["largest_batch_per_chip"]) == (False, 40)
+    assert retrain["fits"] and "largest_batch_per_chip" not in retrain
+    assert max(tried) == 128
+    table = plan.table(figures)
+    assert "DOES NOT FIT" in table
+    assert "--config.search.accumulate=4" in table  # 128 images: 3 parts would not be equal
+
+
+def test_outline_divides_as_images_do():
+    images = plan.Outline(10, (8, 8, 1))
+    assert len(images.take(np.arange(3))) == 3
+    assert images.take(np.arange(3)).image_shape == (8, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["gpu:4", "cpu:0", "cpu", "v5e", "v5e:4", "v9x:2x2"])
+def test_unknown_topology(name):
+    with pytest.raises(ValueError, match="neither cpu:N nor a TPU slice"):
+        plan.open_topology(name)
