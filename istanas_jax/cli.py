@@ -203,6 +203,27 @@ def _add_bench(commands) -> None:
     data.add_argument("--json", action="store_true", help="print one JSON line")
     data.set_defaults(run=_bench_data)
 
+    switch = kinds.add_parser(
+        "switch",
+        help="a one-stage run's step before and after its architecture is fixed",
+        description="Times the search step and the training step of a one-stage config in turns, "
+        "on random images.",
+    )
+    switch.add_argument(
+        "--config", default="configs/cifar10_one_stage.py:small", metavar="FILE[:VARIANT]"
+    )
+    switch.add_argument("--json", action="store_true", help="print one JSON line")
+    switch.set_defaults(run=_bench_switch)
+
+
+def _bench_switch(args) -> int:
+    from istanas_jax.bench import switch
+    from istanas_jax.config_files import load_config
+
+    figures = switch.run(load_config(args.config, args.overrides))
+    print(json.dumps(figures) if args.json else switch.table(figures))
+    return 0
+
 
 def _bench_loop(args) -> int:
     from istanas_jax.bench import loop

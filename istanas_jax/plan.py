@@ -92,9 +92,9 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
     devices = open_topology(topology)
     check_config(config, len(devices))
     memory = _memory(topology, len(devices))
-    dataset = _outline(config.data)
+    dataset = outline(config.data)
     figures = []
-    for phase in _phases(_session(config, dataset, devices, say)):
+    for phase in _phases(make_session(config, dataset, devices, say)):
         say(f"{phase.name}: compiling for {topology} ...")
         try:
             figures.append(_measure(phase, topology, memory))
@@ -168,7 +168,7 @@ def _memory(topology: str, devices: int) -> float:
     return TPU_MEMORY[topology.partition(":")[0]] * GIB
 
 
-def _outline(config: ConfigDict) -> Dataset:
+def outline(config: ConfigDict) -> Dataset:
     """The data set a config names: only its sizes, if these are known without it."""
     sizes = (config.classes, config.image_size, config.image_channels)
     if config.name not in SIZES or not all((*sizes, *config.mean, *config.std)):
@@ -180,7 +180,7 @@ def _outline(config: ConfigDict) -> Dataset:
     return Dataset(config.name, images, names, mean, std, lambda: images)
 
 
-def _session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
+def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
     """Enough of one for its tasks to be built."""
     nothing = dict.fromkeys(("workdir", "log", "stop", "screen"))
     return Session(config=config, dataset=dataset, devices=devices, say=say, **nothing)
@@ -302,7 +302,7 @@ def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int
         smaller = ConfigDict(config.to_dict())
         smaller[phase.name].batch = per_chip * len(devices)
         smaller[phase.name].accumulate = 1
-        phases = _phases(_session(smaller, dataset, devices, say))
+        phases = _phases(make_session(smaller, dataset, devices, say))
         same = next(other for other in phases if other.name == phase.name)
         try:
             return _measure(same, topology, memory)["fits"]

@@ -17,8 +17,8 @@ LEVELS = [
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoints metrics progress curves workdir "
         "config_check interrupts session trained loop search training export predict "
-        "bench.recovery bench.step bench.loop bench.data",
-        "two_stage one_stage retrain plan",
+        "plan bench.recovery bench.step bench.loop bench.data bench.switch",
+        "two_stage one_stage retrain",
         "config_files cli cli_runs __main__",
     )
 ]
