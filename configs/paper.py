@@ -62,6 +62,7 @@ def imagenet() -> ConfigDict:
             "image_channels": 3,
             "mean": (0.485, 0.456, 0.406),  # the customary figures, as the release
             "std": (0.229, 0.224, 0.225),
+            "pad": 0,
             "resize": 256,  # release: validation takes the centre 224 of 256
             "flip": True,  # supplement
             "color_jitter": (0.4, 0.4, 0.4, 0.2),  # release: brightness, contrast, saturation, hue

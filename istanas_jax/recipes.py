@@ -62,7 +62,7 @@ def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: 
     return Recipe(
         mean=tuple(dataset.mean.tolist()),
         std=tuple(dataset.std.tolist()),
-        pad=config.data.get("pad", 0),
+        pad=config.data.pad,
         flip=config.data.flip,
         cutout=phase.cutout,
         label_smoothing=phase.label_smoothing,

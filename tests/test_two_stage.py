@@ -76,7 +76,7 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
     assert task.steps_per_epoch == 3
     recovered = []
     recover = task._recover
-    task._recover = lambda state: recovered.append(int(state.step)) or recover(state)
+    task._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
     try:
         for every, expected in (
             ("epoch", [3, 6]),
@@ -151,8 +151,8 @@ def test_uncertified_recoveries_stop_the_run(searching, tmp_path, capsys):
     task, run = searching
     recover, failed = task._recover, []
 
-    def fails(state):
-        state, report = recover(state)
+    def fails(state, disturbance):
+        state, report = recover(state, disturbance)
         failed.append(report)
         return state, report | {"uncertified": len(failed)}
 
