@@ -111,10 +111,11 @@ def is_leader() -> bool:
 
 
 def from_leader(value: Any) -> Any:
-    """What host 0 gives, JSON-able, on every host."""
+    """What host 0 gives, JSON-able, on every host: as JSON has it, with lists for tuples."""
+    text = json.dumps(value)
     if jax.process_count() == 1:
-        return value
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        return json.loads(text)
+    text = np.frombuffer(text.encode(), np.uint8)
     length = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
     text = text if is_leader() else np.zeros(length, np.uint8)
     return json.loads(multihost_utils.broadcast_one_to_all(text).tobytes())

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from functools import partial
@@ -155,12 +156,12 @@ class Pod:
 
     def end(self) -> None:
         """Make the job save and end on every host; by force if it has not in 10 minutes."""
-        for signal, seconds in (("TERM", 600), ("KILL", 60), (None, 0)):
+        for kind, seconds in (("TERM", 600), ("KILL", 60), (None, 0)):
             until = time.monotonic() + seconds
             if not self.is_running():
                 return
-            if signal:
-                self.patiently(partial(self.slice.worker, "stop", signal))
+            if kind:
+                self.patiently(partial(self.slice.worker, "stop", kind))
             while self.is_running() and time.monotonic() < until:
                 self.wait()
         raise PodError(f"the job on {self.name} cannot be ended")
@@ -227,6 +228,7 @@ def main(argv: list[str]) -> int:
         pod = Pod(args, Slice(args, Rehearsal()), say=lambda text: None, sleep=lambda _: None)
     else:
         pod = Pod(args, Slice(args, Shell()), say=say, sleep=time.sleep)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     try:
         return act(pod)
     except KeyboardInterrupt:

@@ -19,6 +19,14 @@ ODD = '--config.data.name=it\'s a "$HOME" *'
 JOB = ["run", "--config", "configs/digits.py:tiny", "--workdir", "gs://bucket/run", ODD]
 
 
+class Ended(subprocess.Popen):
+    """A process that does not outlive its `with`."""
+
+    def __exit__(self, *error):
+        self.kill()
+        super().__exit__(*error)
+
+
 class Cloud:
     """A checkout, a fake gcloud and what it was asked."""
 
@@ -51,7 +59,7 @@ class Cloud:
 
     def start(self, *arguments, every="0.05"):
         command = [sys.executable, "launch/tpu_pod.py", "--every", every, *arguments]
-        return subprocess.Popen(
+        return Ended(
             command, cwd=self.checkout, env=self.environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
