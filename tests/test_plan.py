@@ -15,7 +15,7 @@ from istanas_jax.describe import count
 from istanas_jax.genotype import random_genotype
 from istanas_jax.target_net import TargetNet
 
-TINY = ["--config.architecture.nodes=2", "--config.search.cells=2", "--config.retrain.cells=2"]
+TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.retrain.cells=1"]
 
 
 def test_plan_of_a_run_on_four_devices():
@@ -37,7 +37,7 @@ def test_plan_of_a_run_on_four_devices():
     net = TargetNet(
         genotype=random_genotype(0, num_nodes=2, s=2),
         classes=10,
-        cells=2,
+        cells=1,
         channels=4,
         stem="cifar",
         regime="retrain",

@@ -210,14 +210,8 @@ def assert_equal_but_for_sums(one, two):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
 
 
-def test_two_devices_give_what_one_gives(tmp_path):
-    """With batch statistics shared, one device and two differ by the order of sums alone."""
-    config = tiny("search.sync_norms=True", "search.batch=16", "data.pad=1")
-    make = lambda session: TwoStageSearch(session, two_nodes(session))  # noqa: E731
-    assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
-
-
 def test_training_on_two_devices_gives_what_one_gives(tmp_path):
+    """With batch statistics shared; search does so in test_hosts."""
     config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
     make = lambda session: TrainTask(session, two_nodes(session), config.retrain)  # noqa: E731
     assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
