@@ -1,12 +1,12 @@
 """The command line: parses and dispatches, nothing else."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
 
-from istanas_jax import __version__, cli_runs
+from istanas_jax import __version__, cli_bench, cli_runs
+from istanas_jax.cli_bench import positive, show
 
 DESCRIPTION = """\
 ISTA-NAS: neural architecture search as sparse coding, in JAX.
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_runs.add_commands(commands)
     _add_describe(commands)
     _add_plan(commands)
-    _add_bench(commands)
+    cli_bench.add_commands(commands)
     return parser
 
 
@@ -85,7 +85,7 @@ def _add_describe(commands) -> None:
         ("classes", "number of classes"),
         ("image-size", "width and height in pixels"),
     ):
-        describe.add_argument(f"--{size}", type=_positive, metavar="N", help=meaning)
+        describe.add_argument(f"--{size}", type=positive, metavar="N", help=meaning)
     describe.add_argument(
         "--one-stage", action="store_true", help="with the additional batch norms of one-stage nets"
     )
@@ -105,8 +105,7 @@ def _describe(args) -> int:
         image_size=args.image_size,
         one_stage=args.one_stage,
     )
-    print(json.dumps(figures) if args.json else describe.table(figures))
-    return 0
+    return show(args, figures, describe.table)
 
 
 def _add_plan(commands) -> None:
@@ -127,160 +126,13 @@ def _add_plan(commands) -> None:
 
 
 def _plan(args) -> int:
-    from istanas_jax import plan
+    from istanas_jax import plan, plan_table
     from istanas_jax.config_files import load_config
 
     say = partial(print, file=sys.stderr, flush=True)
     figures = plan.run(load_config(args.config, args.overrides), args.topology, say=say)
     if args.markdown:
-        print(plan.HEADER, plan.markdown(figures, args.config), sep="\n")
+        print(plan_table.HEADER, plan_table.markdown(figures, args.config), sep="\n")
     else:
-        print(json.dumps(figures) if args.json else plan.table(figures))
+        show(args, figures, plan_table.table)
     return 0 if figures["fits"] else 1
-
-
-def _add_bench(commands) -> None:
-    bench = commands.add_parser("bench", help="measure: the LASSO's exactness, a step's cost")
-    kinds = bench.add_subparsers(required=True, metavar="WHAT")
-    recovery = kinds.add_parser(
-        "recovery",
-        help="the LASSO against scikit-learn, and the time of a recovery",
-        description="Solves random LASSO problems of all node sizes at b ~ 1e-3 ... 1, compares "
-        "with scikit-learn in float64, and times the recovery of a whole architecture.",
-    )
-    recovery.add_argument("--problems", type=_positive, default=1000, help="per scale of b")
-    recovery.add_argument("--seed", type=int, default=0)
-    recovery.add_argument("--json", action="store_true", help="print one JSON line")
-    recovery.set_defaults(run=_bench_recovery)
-
-    step = kinds.add_parser(
-        "step",
-        help="time, compilation and memory of one search step",
-        description="Times one two-stage search step: an update of b on one batch, then of W on "
-        "another, through the connections that the LASSO chose (dynamic, static) or through all "
-        "candidates (dense, what DARTS pays).",
-    )
-    step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
-    step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
-    step.add_argument("--random-support", action="store_true", help="another support at every step")
-    for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
-        step.add_argument(f"--{name}", type=_positive, default=default)
-    step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
-    step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    step.add_argument("--seed", type=int, default=0)
-    step.add_argument("--json", action="store_true", help="print one JSON line")
-    step.set_defaults(run=_bench_step)
-
-    loop = kinds.add_parser(
-        "loop",
-        help="what a search costs besides its steps: data, logging, recovery, checkpoints",
-        description="Runs two short epochs of a search with everything that belongs to it, and "
-        "compares with the compiled step alone.",
-    )
-    loop.add_argument("--config", default="configs/cifar10_two_stage.py", metavar="FILE[:VARIANT]")
-    loop.add_argument("--steps", type=_positive, default=20, help="in an epoch")
-    loop.add_argument("--json", action="store_true", help="print one JSON line")
-    loop.set_defaults(run=_bench_loop)
-
-    data = kinds.add_parser(
-        "data",
-        help="images per second of the pipeline that decodes JPEGs, and what limits it",
-        description="Decodes and crops the images that a config names, or images like those of "
-        "ImageNet made for the purpose, in the pipeline and part by part, and compares with the "
-        "same crops by Pillow.",
-    )
-    data.add_argument("--config", default="configs/imagenet_one_stage.py", metavar="FILE[:VARIANT]")
-    data.add_argument("--images", type=_positive, default=1024, help="in a round of the pipeline")
-    data.add_argument("--workers", type=int, help="processes; 0: threads of this one")
-    data.add_argument("--rounds", type=_positive, default=5, help="in which the parts take turns")
-    data.add_argument(
-        "--step-images-per-second",
-        type=float,
-        default=0.0,
-        metavar="N",
-        help="what the step uses, to say which of the two waits for the other",
-    )
-    data.add_argument("--json", action="store_true", help="print one JSON line")
-    data.set_defaults(run=_bench_data)
-
-    switch = kinds.add_parser(
-        "switch",
-        help="a one-stage run's step before and after its architecture is fixed",
-        description="Times the search step and the training step of a one-stage config in turns, "
-        "on random images.",
-    )
-    switch.add_argument(
-        "--config", default="configs/cifar10_one_stage.py:small", metavar="FILE[:VARIANT]"
-    )
-    switch.add_argument("--json", action="store_true", help="print one JSON line")
-    switch.set_defaults(run=_bench_switch)
-
-
-def _bench_switch(args) -> int:
-    from istanas_jax.bench import switch
-    from istanas_jax.config_files import load_config
-
-    figures = switch.run(load_config(args.config, args.overrides))
-    print(json.dumps(figures) if args.json else switch.table(figures))
-    return 0
-
-
-def _bench_loop(args) -> int:
-    from istanas_jax.bench import loop
-    from istanas_jax.config_files import load_config
-
-    figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
-    print(json.dumps(figures) if args.json else loop.table(figures))
-    return 0
-
-
-def _bench_data(args) -> int:
-    from istanas_jax.bench import data
-    from istanas_jax.config_files import load_config
-
-    given = any(o.startswith(("--config.data.name", "--config.data.dir")) for o in args.overrides)
-    figures = data.run(
-        load_config(args.config, args.overrides),
-        images=args.images,
-        workers=args.workers,
-        rounds=args.rounds,
-        step_rate=args.step_images_per_second,
-        must_have=given,
-    )
-    print(json.dumps(figures) if args.json else data.table(figures))
-    return 0
-
-
-def _bench_recovery(args) -> int:
-    from istanas_jax.bench import recovery
-
-    figures = recovery.run(problems=args.problems, seed=args.seed)
-    print(json.dumps(figures) if args.json else recovery.table(figures))
-    return 0
-
-
-def _bench_step(args) -> int:
-    from istanas_jax import genotype
-    from istanas_jax.bench import step
-
-    figures = step.run(
-        genotype.load(args.genotype),
-        mode=args.mode,
-        batch=args.batch,
-        channels=args.channels,
-        cells=args.cells,
-        steps=args.steps,
-        random_support=args.random_support,
-        regime="one_stage" if args.one_stage else "search",
-        dtype=args.dtype,
-        seed=args.seed,
-    )
-    print(json.dumps(figures) if args.json else step.table(figures))
-    return 0
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value

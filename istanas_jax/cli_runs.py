@@ -201,9 +201,9 @@ def _keep_compiled_programs() -> None:
 
 
 def _prepare(args) -> int:
-    from istanas_jax import data
+    from istanas_jax import image_sources
 
-    data.prepare(args.name, args.dir)
+    image_sources.prepare(args.name, args.dir)
     return 0
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import data_prepare, streaming
-from istanas_jax.data_prepare import DataError, Found, Split
-from istanas_jax.data_prepare import prepare as prepare
+from istanas_jax.data_prepare import Split
+from istanas_jax.image_sources import DataError, Found, check_is_no_path
 
 # First word of every seed: keeps the draws for different purposes apart.
 TEST, DIVIDE, ORDER = range(3)
@@ -101,9 +101,8 @@ def load(config: ConfigDict) -> Dataset:
         found = _read_npz(name)
     elif os.path.isdir(name):
         found = data_prepare.read_folder(Path(name), config.image_size, config.image_channels)
-    elif name.startswith((".", os.sep)):
-        raise DataError(f"data folder {name} does not exist")
     else:
+        check_is_no_path(name)
         found = data_prepare.read_tfds(name, os.path.expanduser(config.dir), config.image_size)
     train = _checked(found.train, config.name)
     for key, value in (

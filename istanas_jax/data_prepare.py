@@ -1,17 +1,14 @@
 """Encoded images, in folders or prepared by TensorFlow Datasets (TFDS), to arrays in memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from istanas_jax.image_sources import SUFFIXES as SUFFIXES
-from istanas_jax.image_sources import DataError, Source, find_files, find_records
-from istanas_jax.image_sources import prepare as prepare
+from istanas_jax.image_sources import DataError, Found, Source, find_files, find_records
 
 MAX_BYTES = 8 * 2**30  # of decoded images
 AT_ONCE = 128  # images that a thread reads and decodes
@@ -44,14 +41,6 @@ class Split:
         """The images and labels of each array of indices; `seed` is for those that are cropped."""
         for indices in order:
             yield self.images[indices], self.labels[indices]
-
-
-class Found(NamedTuple):
-    """What a reader gives."""
-
-    train: Split
-    class_names: Sequence[str]
-    read_test: Callable[[], Split] | None  # None: the data has no test images of its own
 
 
 def read_folder(folder: Path, size: int, channels: int) -> Found:

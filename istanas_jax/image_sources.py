@@ -29,6 +29,20 @@ class DataError(ValueError):
     """Data that cannot be used, said in one sentence that tells what to do."""
 
 
+class Found(NamedTuple):
+    """What a reader gives: images in memory, or to be decoded as they are needed."""
+
+    train: Any
+    class_names: Sequence[str]
+    read_test: Callable[[], Any] | None  # None: the data has no test images of its own
+
+
+def check_is_no_path(name: str) -> None:
+    """Raise if what is not there as a folder cannot be meant as the name of a set."""
+    if name.startswith((".", os.sep)):
+        raise DataError(f"data folder {name} does not exist")
+
+
 class Source(Protocol):
     """Encoded images by number. It can be sent to another process."""
 

@@ -11,28 +11,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import data, genotype
+from istanas_jax import genotype
 from istanas_jax.config_check import check_config
-from istanas_jax.data import Dataset
 from istanas_jax.describe import count
+from istanas_jax.outline import make_session, outline
 from istanas_jax.parallel import Devices
-from istanas_jax.progress import format_seconds
 from istanas_jax.search import OneStageSearch, TwoStageSearch, one_stage_net
 from istanas_jax.session import Session
 from istanas_jax.training import TrainTask, retrain_net
 
-# Training images of sets that need not be at hand.
-SIZES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet2012": 1_281_167}
-GIB = 2**30
 # Memory of a chip that a program may use, by the start of a topology's name.
 TPU_MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
 # Of all devices of a CPU together: what `bench step` measured on 2 cores of an AMD EPYC.
@@ -40,28 +34,7 @@ CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
 # Forward passes that a step is worth: a backward pass is two, or one if the weights need no
 # gradient, and the dynamic net runs each operation again in it.
 PASSES = {"search": 7, "one_stage": 4, "train": 3}
-HEADER = """\
-| config | slice | phase | batch per chip | memory per chip | multiply-adds per chip and step \
-| reduced per step | compilation | step | all epochs |
-|---|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 SMALLEST = 8  # images: batches per chip are tried in multiples of it
-
-
-@dataclass(frozen=True)
-class Outline:
-    """So many images, without the images."""
-
-    num: int
-    image_shape: tuple[int, int, int]
-
-    def __len__(self) -> int:
-        return self.num
-
-    def take(self, indices: np.ndarray) -> "Outline":
-        return Outline(len(indices), self.image_shape)
-
-    def batches(self, order, *, seed):
-        raise NotImplementedError("an outline has no images")
 
 
 class Phase(NamedTuple):
@@ -165,25 +138,7 @@ def _memory(topology: str, devices: int) -> float:
     """Bytes that a device has."""
     if topology.startswith("cpu"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / devices
-    return TPU_MEMORY[topology.partition(":")[0]] * GIB
-
-
-def outline(config: ConfigDict) -> Dataset:
-    """The data set a config names: only its sizes, if these are known without it."""
-    sizes = (config.classes, config.image_size, config.image_channels)
-    if config.name not in SIZES or not all((*sizes, *config.mean, *config.std)):
-        return data.load(config)
-    shape = (config.image_size, config.image_size, config.image_channels)
-    images = Outline(SIZES[config.name], shape)
-    names = tuple(map(str, range(config.classes)))
-    mean, std = (np.asarray(x, np.float32) for x in (config.mean, config.std))
-    return Dataset(config.name, images, names, mean, std, lambda: images)
-
-
-def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
-    """Enough of one for its tasks to be built."""
-    nothing = dict.fromkeys(("workdir", "log", "stop", "screen"))
-    return Session(config=config, dataset=dataset, devices=devices, say=say, **nothing)
+    return TPU_MEMORY[topology.partition(":")[0]] * 2**30
 
 
 def _phases(session: Session) -> list[Phase]:
@@ -315,86 +270,3 @@ def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle * SMALLEST) else (low, middle)
     return low * SMALLEST
-
-
-def table(figures: dict) -> str:
-    """The figures for a person."""
-    chips, hosts = figures["chips"], figures["hosts"]
-    lines = [
-        f"{figures['topology']}: {chips} chips of {figures['memory_per_chip'] / GIB:.1f} GiB, "
-        f"{hosts} host{'s' * (hosts > 1)}",
-        "",
-    ]
-    for phase in figures["phases"]:
-        lines += [*_phase_lines(phase, chips), ""]
-    timed = [phase for phase in figures["phases"] if "schedule_seconds" in phase]
-    if len(timed) == len(figures["phases"]):
-        whole = sum(phase["schedule_seconds"] for phase in timed)
-        lines.append(f"whole schedule: about {format_seconds(whole)} of steps, if")
-    else:
-        lines.append("assumed:")
-    lines += _assumptions(figures["topology"])
-    return "\n".join(lines)
-
-
-def markdown(figures: dict, name: str) -> str:
-    """A row of a table per phase, under HEADER."""
-    rows = []
-    for phase in figures["phases"]:
-        compiled = "compile_seconds" in phase
-        cells = [
-            name,
-            figures["topology"],
-            phase["phase"],
-            f"{phase['batch_per_chip']}",
-            f"{phase['memory'] / GIB:.2f} GiB" + ("" if phase["fits"] else " (too much)"),
-            f"{phase['multiply_adds'] / 1e9:,.0f} G",
-            f"{phase['reduced_bytes'] / 2**20:.1f} MiB" if compiled else "",
-            f"{phase['compile_seconds']:.0f} s" if compiled else "",
-            f"{1000 * phase['step_seconds']:.3g} ms" if compiled else "",
-            format_seconds(phase["schedule_seconds"]) if compiled else "",
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _phase_lines(phase: dict, chips: int) -> list[str]:
-    show = lambda name, value: f"  {name:34}{value}"  # noqa: E731
-    verdict = "fits" if phase["fits"] else "DOES NOT FIT"
-    lines = [
-        phase["phase"],
-        show("batch", f"{phase['batch']}, {phase['batch_per_chip']} per chip"),
-        show("memory per chip", f"{phase['memory'] / GIB:.2f} GiB: {verdict}"),
-        show("multiply-adds per chip and step", f"{phase['multiply_adds']:,}"),
-    ]
-    if "compile_seconds" in phase:
-        lines += [
-            show("reduced across chips per step", f"{phase['reduced_bytes'] / 2**20:.1f} MiB"),
-            show(
-                "compilation",
-                f"{phase['compile_seconds']:.0f} s, and {phase['trace_seconds']:.0f} s of tracing",
-            ),
-            show("step", f"{1000 * phase['step_seconds']:.3g} ms"),
-            show("epoch", format_seconds(phase["epoch_seconds"])),
-            show("all epochs", format_seconds(phase["schedule_seconds"])),
-        ]
-    if (largest := phase.get("largest_batch_per_chip")) is not None:
-        lines.append(show("largest batch per chip that fits", largest))
-        if largest:
-            parts = -(-phase["batch_per_chip"] // largest)
-            while phase["batch_per_chip"] % parts:
-                parts += 1
-            advice = f"--config.{phase['phase']}.accumulate={parts}"
-            lines.append(show("or keep the batch, in parts", advice))
-    return lines
-
-
-def _assumptions(topology: str) -> list[str]:
-    lines = ["  - the architecture found costs what the paper's costs,"]
-    if topology.startswith("cpu"):
-        rate = f"{CPU_MULTIPLY_ADDS_PER_SECOND / 1e9:.0f} G multiply-adds per second"
-        lines.append(f"  - the devices together do {rate}, as 2 cores of an AMD EPYC did,")
-    else:
-        lines.append("  - a step takes the compiler's own estimate (optimal_seconds),")
-    lines.append("  - data, recovery, evaluation and checkpoints come on top, and are small.")
-    return lines

@@ -12,8 +12,8 @@ import numpy as np
 from etils import epath
 
 from istanas_jax import data_prepare
-from istanas_jax.data_prepare import SUFFIXES, DataError
 from istanas_jax.export import MODEL, NETWORK, ExportError, load_model, logits
+from istanas_jax.image_sources import SUFFIXES, DataError
 from istanas_jax.trained import load_trained
 from istanas_jax.workdir import Workdir
 

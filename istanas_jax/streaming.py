@@ -16,13 +16,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import data_prepare
-from istanas_jax.image_sources import DataError, Source, find_files, find_records
+from istanas_jax.image_sources import (
+    DataError,
+    Found,
+    Source,
+    check_is_no_path,
+    find_files,
+    find_records,
+)
 
 CROP = 3  # first word of every seed of a crop; `data` has the others
 PIECE = 32  # images that a worker decodes and hands over at a time: 5 MB of 224 x 224
@@ -201,14 +207,6 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-class Found(NamedTuple):
-    """What is opened: as `data_prepare.Found`, but nothing is decoded."""
-
-    train: StreamedImages
-    class_names: Sequence[str]
-    read_test: Callable[[], StreamedImages] | None  # None: the data has no test images of its own
-
-
 def open_images(config: ConfigDict) -> Found:
     """Those that a config's `data` block names."""
     name = os.path.expanduser(config.name)
@@ -216,8 +214,7 @@ def open_images(config: ConfigDict) -> Found:
     how |= {key: config.get(key, 0) for key in ("resize", "workers")}
     if os.path.isdir(name):
         return open_folder(Path(name), channels=config.image_channels, **how)
-    if name.startswith((".", os.sep)):
-        raise DataError(f"data folder {name} does not exist")
+    check_is_no_path(name)
     return open_tfds(name, os.path.expanduser(config.dir), **how)
 
 

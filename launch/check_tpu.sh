@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compile the main runs with the TPU compiler, on a machine without a TPU, and print a table: what
-# a chip needs and how long it may take. About twenty minutes on 2 cores.
+# a chip needs and how long it may take. Minutes for each step of each run.
 #   bash launch/check_tpu.sh                    two-stage and one-stage on CIFAR-10, both slices
 #   bash launch/check_tpu.sh v5e:4x8 FILE ...   one slice, these configs
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"

@@ -31,3 +31,14 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"reference data is not there: {folder.name}/ beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """For processes: programs are compiled once, by the first, and without much optimisation."""
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "PYTHONPATH": str(ROOT),
+    }

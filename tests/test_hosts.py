@@ -1,7 +1,6 @@
 """Several real processes on the loopback work as one: equality, a lost one, one that disagrees."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -29,17 +28,6 @@ OVERRIDES = [
     "--config.checkpoint.every_steps=5",
     "--config.checkpoint.keep=100000",
 ]
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Programs are compiled once for a number of devices, and without much optimisation."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        "PYTHONPATH": str(ROOT),
-    }
 
 
 def free_port() -> int:

@@ -17,9 +17,9 @@ LEVELS = [
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoints metrics progress curves workdir "
         "config_check interrupts session trained loop search training export predict "
-        "plan bench.recovery bench.step bench.loop bench.data bench.switch",
+        "outline plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "config_files cli cli_runs __main__",
+        "config_files cli cli_runs cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]

@@ -4,7 +4,6 @@ Real processes, killed by SIGKILL at a random moment of the search and of the re
 """
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import time
 
 import numpy as np
 import orbax.checkpoint as ocp
-import pytest
 from conftest import ROOT
 
 OVERRIDES = [
@@ -28,17 +26,6 @@ OVERRIDES = [
     "--config.search.b.learning_rate=0.01",
 ]
 TIMES = {"seconds", "images_per_second"}
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Programs are compiled once, by the first process, and without much optimisation."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        "PYTHONPATH": str(ROOT),
-    }
 
 
 def start(workdir, environment):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from istanas_jax import plan
+from istanas_jax import plan, plan_table
 from istanas_jax.config_files import load_config
 from istanas_jax.describe import count
 from istanas_jax.genotype import random_genotype
+from istanas_jax.outline import Outline
 from istanas_jax.target_net import TargetNet
 
 TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.retrain.cells=1"]
@@ -46,8 +47,8 @@ def test_plan_of_a_run_on_four_devices():
     )
     gradients = 4 * count(net, 8).parameters
     assert gradients < retrain["reduced_bytes"] < 2 * gradients
-    assert "whole schedule" in plan.table(figures)
-    header, _, *rows = f"{plan.HEADER}\n{plan.markdown(figures, 'digits')}".splitlines()
+    assert "whole schedule" in plan_table.table(figures)
+    header, _, *rows = f"{plan_table.HEADER}\n{plan_table.markdown(figures, 'digits')}".splitlines()
     assert [row.count("|") for row in rows] == [header.count("|")] * 2
 
 
@@ -83,13 +84,13 @@ def test_largest_batch_is_found(monkeypatch):
     assert (search["fits"], search["largest_batch_per_chip"]) == (False, 40)
     assert retrain["fits"] and "largest_batch_per_chip" not in retrain
     assert max(tried) == 128
-    table = plan.table(figures)
+    table = plan_table.table(figures)
     assert "DOES NOT FIT" in table
     assert "--config.search.accumulate=4" in table  # 128 images: 3 parts would not be equal
 
 
 def test_outline_divides_as_images_do():
-    images = plan.Outline(10, (8, 8, 1))
+    images = Outline(10, (8, 8, 1))
     assert len(images.take(np.arange(3))) == 3
     assert images.take(np.arange(3)).image_shape == (8, 8, 1)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from istanas_jax import predict as predicting
-from istanas_jax.data_prepare import DataError
 from istanas_jax.export import export, logits
 from istanas_jax.genotype import Genotype
+from istanas_jax.image_sources import DataError
 from istanas_jax.predict import lines, predict
 from istanas_jax.target_net import TargetNet, init_target
 from istanas_jax.trained import Trained, save_trained

@@ -1,10 +1,8 @@
 """Streamed images: every image once, cropped alike whatever the batch, workers and hosts."""
 
 import io
-import json
 import multiprocessing
 import resource
-import subprocess
 import sys
 import tarfile
 import time
@@ -12,32 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pictures import PHOTOS, SIZE, difference, encode, photo, write_folder
 from PIL import Image
-from sklearn.datasets import load_sample_images
 
 from istanas_jax import image_sources, jpeg, streaming
-from istanas_jax.bench import data as bench_data
-from istanas_jax.cli import main
-from istanas_jax.data_prepare import DataError
+from istanas_jax.image_sources import DataError
 from istanas_jax.streaming import open_folder, open_tfds
 
-PHOTOS = [Image.fromarray(photo) for photo in load_sample_images().images]
-SIZES = [(150, 200), (200, 150), (90, 250), (64, 64), (427, 640), (40, 50), (1000, 1500)]
-SIZE, RESIZE = 64, 73
 CLASSES = ("n01440764", "n01443537", "n01484850")  # the first three of ImageNet
+RESIZE = 73
 # Names of two images that TFDS converts when it prepares ImageNet.
 CMYK, PNG = "n01739381_1309.JPEG", "n02105855_2933.JPEG"
-
-
-def encode(image: Image.Image, form="JPEG", **options) -> bytes:
-    file = io.BytesIO()
-    image.save(file, form, **({"quality": 92} if form == "JPEG" else {}), **options)
-    return file.getvalue()
-
-
-def photo(i: int) -> Image.Image:
-    height, width = SIZES[i % len(SIZES)]
-    return PHOTOS[i % 2].resize((width, height), Image.Resampling.LANCZOS)
 
 
 def tar(files: dict[str, bytes]) -> bytes:
@@ -81,9 +64,7 @@ def found(imagenet):
 
 @pytest.fixture
 def folder(tmp_path):
-    for i in range(14):
-        (tmp_path / "train" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "train" / "ab"[i % 2] / f"{i:02}.jpg").write_bytes(encode(photo(i)))
+    write_folder(tmp_path)
     return tmp_path
 
 
@@ -94,12 +75,6 @@ def collect(images, order, seed=(0, 1)):
 
 def in_batches(order, size):
     return np.split(np.asarray(order), range(size, len(order), size))
-
-
-def difference(found, image, box, size=(SIZE, SIZE)) -> float:
-    """Mean over all pixels, in 1 / 255, to Pillow's antialiased bilinear."""
-    expected = image.resize(size, Image.Resampling.BILINEAR, box=box)
-    return float(np.abs(found.astype(int) - np.asarray(expected)).mean())
 
 
 def test_imagenet_without_tensorflow(found):
@@ -320,40 +295,6 @@ def test_images_that_are_not_plain_jpegs(tmp_path):
         assert difference(found, picture, box) < 4  # of that 2 is JPEG's loss
 
 
-def test_boxes_are_those_of_torchvision():
-    rng = np.random.default_rng(0)
-    boxes = np.array([jpeg.random_box(300, 400, rng) for _ in range(4000)])
-    top, left, height, width = boxes.T
-    assert (boxes >= 0).all()
-    assert (top + height <= 300).all()
-    assert (left + width <= 400).all()
-    area, ratio = height * width / (300 * 400), width / height
-    assert (area > 0.079).all()
-    assert ((ratio > 0.74) & (ratio < 1.35)).all()
-    small = area < 0.4  # these always fit: uniform in area and in the logarithm of the ratio
-    assert abs(area[small].mean() - 0.24) < 0.01
-    assert abs(np.log(ratio[small]).mean()) < 0.01
-    free = (300 - height)[small]
-    assert abs((top[small] / np.maximum(free, 1)).mean() - 0.5) < 0.02
-    # Nothing fits into a strip: its middle, as near to the ratios as can be.
-    assert jpeg.random_box(3000, 30, rng) == (1480, 0, 40, 30)
-    assert jpeg.random_box(30, 3000, rng) == (0, 1480, 30, 40)
-    assert jpeg.random_box(1, 1, rng) == (0, 0, 1, 1)
-
-
-def test_resize_is_pillows_where_it_can_be():
-    image = np.asarray(PHOTOS[1])[100:228, 200:328]
-    for size in (64, 128, 300):  # half, same, more
-        expected = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
-        found, expected = (
-            np.asarray(picture)[1:-1, 1:-1]  # the edges differ a little
-            for picture in (jpeg.resize(image, size, size), expected)
-        )
-        np.testing.assert_allclose(found, expected, atol=2)
-    strong = jpeg.resize(image, 20, 30)
-    assert difference(strong, Image.fromarray(image), None, (30, 20)) < 4
-
-
 def test_sets_of_many_files_can_be_open(monkeypatch):
     """array_record keeps every file open; ImageNet has more than a usual limit allows."""
     asked = []
@@ -362,34 +303,3 @@ def test_sets_of_many_files_can_be_open(monkeypatch):
         monkeypatch.setattr(resource, "getrlimit", lambda kind, limits=limits: limits)
         streaming._allow_open_files()
     assert asked == [(4096, 4096), (8192, resource.RLIM_INFINITY)]
-
-
-def test_bench_data(folder, capsys):
-    argv = ["bench", "data", "--images", "128", "--rounds", "1", f"--config.data.name={folder}"]
-    assert main([*argv, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["pipeline_per_second"] > 0
-    assert figures["against_pillow"] > 0
-    assert set(figures["ms"]) == {"pillow", "crop", "decode", "read", "hand_over"}
-    assert figures["bottleneck"] in ("reading", "decoding", "resizing", "handing over")
-    assert main([*argv, "--step-images-per-second", "0.001"]) == 0
-    said = capsys.readouterr().out
-    assert "times Pillow" in said
-    assert "the step is the bottleneck" in said
-    assert main([*argv[:-1], "--config.data.name=/nowhere"]) == 2
-    assert "/nowhere does not exist" in capsys.readouterr().err
-
-
-def test_made_images_are_like_imagenets():
-    rng = np.random.default_rng(0)
-    sizes = [len(encode(bench_data._picture(rng, 500, 375))) for _ in range(3)]
-    assert 90_000 < np.mean(sizes) < 150_000
-
-
-def test_processes_from_the_command_line(folder):
-    """The command begins itself again with other settings; its workers must not."""
-    argv = [sys.executable, "-m", "istanas_jax", "bench", "data", "--workers", "1", "--json"]
-    argv += ["--images", "128", "--rounds", "1", f"--config.data.name={folder}"]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["workers"] == 1

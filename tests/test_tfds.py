@@ -12,7 +12,7 @@ import requests
 import tensorflow_datasets as tfds
 from test_data import config, images, same_images
 
-from istanas_jax import data, data_prepare
+from istanas_jax import data, data_prepare, image_sources
 from istanas_jax.data import DataError
 
 RNG = np.random.default_rng(1)
@@ -43,7 +43,7 @@ class TinyGray(tfds.core.GeneratorBasedBuilder):
 @pytest.fixture(scope="module")
 def tiny_gray(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
-    data.prepare("tiny_gray", str(folder))
+    image_sources.prepare("tiny_gray", str(folder))
     return folder
 
 
@@ -56,7 +56,7 @@ def test_tfds_of_one_channel(tiny_gray):
     assert resized.train.images.shape == (8, 3, 3, 1)
     with pytest.raises(DataError, match="image_channels 1"):
         data.load(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
-    assert data.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
+    assert image_sources.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
 
 
 def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
@@ -71,7 +71,7 @@ def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
     (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
     manager = tfds.download.DownloadManager
     monkeypatch.setattr(manager, "download_and_extract", lambda self, url: str(tmp_path))
-    data.prepare("cifar10", str(tmp_path / "tfds"))
+    image_sources.prepare("cifar10", str(tmp_path / "tfds"))
     assert "tensorflow" not in sys.modules
     found = data.load(config("cifar10", dir=str(tmp_path / "tfds")))
     pixels = records[:5, :, 1:].reshape(10, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -105,7 +105,7 @@ def test_tfds_other_format_or_splits(tmp_path, tiny_gray):
     for path in folder.glob("*.array_record-*"):
         path.rename(str(path).replace("array_record", "tfrecord"))
     info_file.write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
-    for job in (data.load, lambda c: data.prepare(c.name, c.dir)):
+    for job in (data.load, lambda c: image_sources.prepare(c.name, c.dir)):
         with pytest.raises(DataError, match=r"as tfrecord, not .* prepare tiny_gray --dir DIR`"):
             job(config("tiny_gray", dir=str(tmp_path)))
 
@@ -127,7 +127,7 @@ def test_prepare_says_what_failed(tmp_path, monkeypatch, error, words):
 
     monkeypatch.setattr(TinyGray, "download_and_prepare", fail)
     with pytest.raises(DataError, match=words):
-        data.prepare("tiny_gray", str(tmp_path))
+        image_sources.prepare("tiny_gray", str(tmp_path))
 
 
 def test_real_cifar10_without_tensorflow(shared):

@@ -1,7 +1,5 @@
 """launch/tpu_pod.py against a fake gcloud, whose hosts are folders where commands really run."""
 
-import json
-import os
 import shlex
 import shutil
 import signal
@@ -12,79 +10,12 @@ import time
 import fake_gcloud
 import pytest
 from conftest import ROOT
+from tpu_cloud import Cloud
 
 SLICE = ["--name", "istanas", "--zone", "us-west4-a"]
 POD = [*SLICE, "--accelerator", "v5litepod-32"]
 ODD = '--config.data.name=it\'s a "$HOME" *'
 JOB = ["run", "--config", "configs/digits.py:tiny", "--workdir", "gs://bucket/run", ODD]
-
-
-class Ended(subprocess.Popen):
-    """A process that does not outlive its `with`."""
-
-    def __exit__(self, *error):
-        self.kill()
-        super().__exit__(*error)
-
-
-class Cloud:
-    """A checkout, a fake gcloud and what it was asked."""
-
-    def __init__(self, folder):
-        self.checkout, self.folder, self.bin = (folder / n for n in ("checkout", "cloud", "bin"))
-        for path in (self.folder, self.bin, self.folder / "bucket"):
-            path.mkdir()
-        shutil.copytree(ROOT / "launch", self.checkout / "launch")
-        (self.checkout / "configs").mkdir()
-        for name in ("requirements.txt", "requirements-tpu.txt", "pyproject.toml"):
-            shutil.copy(ROOT / name, self.checkout)
-        (self.checkout / "configs" / "digits.py").touch()
-        for command in (["init", "--quiet"], ["add", "."]):
-            subprocess.run(["git", *command], cwd=self.checkout, check=True)
-        (self.checkout / "configs" / "untracked.py").touch()
-        program = self.bin / "gcloud"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {fake_gcloud.__file__} "$@"\n')
-        python = self.folder / "python"
-        python.write_text(fake_gcloud.PYTHON)
-        for path in (program, python):
-            path.chmod(0o755)
-
-    @property
-    def environment(self):
-        path = f"{self.bin}:{os.environ['PATH']}"
-        return os.environ | {"PATH": path, "FAKE_CLOUD": str(self.folder)}
-
-    def set(self, **settings):
-        (self.folder / "settings.json").write_text(json.dumps(settings))
-
-    def start(self, *arguments, every="0.05"):
-        command = [sys.executable, "launch/tpu_pod.py", "--every", every, *arguments]
-        return Ended(
-            command, cwd=self.checkout, env=self.environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def run(self, *arguments, code=0):
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == code, out + err
-        return out, err
-
-    def calls(self) -> list[list[str]]:
-        file = self.folder / "calls.jsonl"
-        return list(map(json.loads, file.read_text().splitlines())) if file.exists() else []
-
-    def verbs(self) -> list[str]:
-        """What was asked, without looks."""
-        short = []
-        for call in self.calls():
-            verb = " ".join(call[2:4] if call[0] == "compute" else call[:2])
-            command = next((w for w in call if w.startswith("--command=")), "")
-            if verb.endswith("describe") or command.endswith(" status") or " output " in command:
-                continue
-            words = shlex.split(command.partition("=")[2])
-            short.append(f"{verb} {words[2]}" if words[:1] == ["bash"] else verb)
-        return short
 
 
 @pytest.fixture
@@ -181,9 +112,7 @@ def test_a_failure_that_comes_of_a_preemption(cloud):
 def test_a_host_that_was_started_anew(cloud):
     cloud.set(steps=12)
     with cloud.start(*POD, "--", *JOB) as process:
-        for line in process.stdout:
-            if line == "step 1\n":
-                break
+        process.read_until("step 1\n")
         (cloud.folder / "host-1" / ".istanas_pod" / "job" / "boot").write_text("an earlier one")
         out = process.communicate(timeout=60)[0]
     assert process.returncode == 0
@@ -204,9 +133,7 @@ def test_a_lost_connection_deletes_nothing(cloud):
 def test_ctrl_c_leaves_the_job_which_the_same_command_follows_again(cloud):
     cloud.set(steps=15)
     process = cloud.start(*POD, "--delete", "--", *JOB)
-    for line in process.stdout:
-        if line == "step 1\n":
-            break
+    process.read_until("step 1\n")
     process.send_signal(signal.SIGINT)
     err = process.communicate()[1]
     assert process.returncode == 130
@@ -224,9 +151,7 @@ def test_ctrl_c_leaves_the_job_which_the_same_command_follows_again(cloud):
 def test_stop_and_delete_from_elsewhere(cloud):
     cloud.set(steps=1000)
     with cloud.start(*POD, "--", *JOB) as process:
-        for line in process.stdout:
-            if line == "step 1\n":
-                break
+        process.read_until("step 1\n")
         out, _ = cloud.run(*SLICE, "--stop", "--delete")
         assert "istanas: no job is running" in out
         err = process.communicate(timeout=60)[1]
@@ -239,9 +164,7 @@ def test_stop_and_delete_from_elsewhere(cloud):
 def test_a_request_that_waits_can_be_left_and_deleted(cloud):
     cloud.set(queued=True)
     with cloud.start(*POD, "--", *JOB) as process:
-        for line in process.stdout:
-            if "WAITING_FOR_RESOURCES" in line:
-                break
+        process.read_until("WAITING_FOR_RESOURCES")
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]
     assert process.returncode == 130

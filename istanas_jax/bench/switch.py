@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import plan
 from istanas_jax.architecture import coefficients
 from istanas_jax.genotype import Genotype
+from istanas_jax.outline import make_session, outline
 from istanas_jax.parallel import Devices
 from istanas_jax.recipes import batch_shapes
 from istanas_jax.search import OneStageSearch, one_stage_net, supports_of
@@ -23,7 +23,7 @@ from istanas_jax.training import TrainTask
 def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:
     """Seconds per step before and after the switch."""
     devices = Devices()
-    session = plan.make_session(config, plan.outline(config.data), devices, print)
+    session = make_session(config, outline(config.data), devices, print)
     search = OneStageSearch(session)
     search.begin(0)
     start = search.start()

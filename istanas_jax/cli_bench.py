@@ -1,0 +1,174 @@
+"""The benchmarks of the command line: they parse and dispatch, nothing else."""
+
+import argparse
+import json
+from collections.abc import Callable
+
+from istanas_jax.config_files import load_config
+
+
+def show(args, figures: dict, table: Callable[[dict], str]) -> int:
+    """Print one JSON line if that is wanted, otherwise the table."""
+    print(json.dumps(figures) if args.json else table(figures))
+    return 0
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def add_commands(commands) -> None:
+    """bench recovery, step, loop, data and switch."""
+    bench = commands.add_parser(
+        "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
+    )
+    kinds = bench.add_subparsers(required=True, metavar="WHAT")
+    for add in (_add_recovery, _add_step, _add_loop, _add_data, _add_switch):
+        add(kinds)
+
+
+def _add(kinds, name: str, run, summary: str, description: str, *, config: str = ""):
+    """A benchmark; `config` is the default of those that have one."""
+    kind = kinds.add_parser(name, help=summary, description=description)
+    if config:
+        kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]")
+    kind.add_argument("--json", action="store_true", help="print one JSON line")
+    kind.set_defaults(run=run)
+    return kind
+
+
+def _add_recovery(kinds) -> None:
+    recovery = _add(
+        kinds,
+        "recovery",
+        _recovery,
+        "the LASSO against scikit-learn, and the time of a recovery",
+        "Solves random LASSO problems of all node sizes at b ~ 1e-3 ... 1, compares with "
+        "scikit-learn in float64, and times the recovery of a whole architecture.",
+    )
+    recovery.add_argument("--problems", type=positive, default=1000, help="per scale of b")
+    recovery.add_argument("--seed", type=int, default=0)
+
+
+def _recovery(args) -> int:
+    from istanas_jax.bench import recovery
+
+    return show(args, recovery.run(problems=args.problems, seed=args.seed), recovery.table)
+
+
+def _add_step(kinds) -> None:
+    step = _add(
+        kinds,
+        "step",
+        _step,
+        "time, compilation and memory of one search step",
+        "Times one two-stage search step: an update of b on one batch, then of W on another, "
+        "through the connections that the LASSO chose (dynamic, static) or through all candidates "
+        "(dense, what DARTS pays).",
+    )
+    step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
+    step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
+    step.add_argument("--random-support", action="store_true", help="another support at every step")
+    for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
+        step.add_argument(f"--{name}", type=positive, default=default)
+    step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
+    step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    step.add_argument("--seed", type=int, default=0)
+
+
+def _step(args) -> int:
+    from istanas_jax import genotype
+    from istanas_jax.bench import step
+
+    figures = step.run(
+        genotype.load(args.genotype),
+        mode=args.mode,
+        batch=args.batch,
+        channels=args.channels,
+        cells=args.cells,
+        steps=args.steps,
+        random_support=args.random_support,
+        regime="one_stage" if args.one_stage else "search",
+        dtype=args.dtype,
+        seed=args.seed,
+    )
+    return show(args, figures, step.table)
+
+
+def _add_loop(kinds) -> None:
+    loop = _add(
+        kinds,
+        "loop",
+        _loop,
+        "what a search costs besides its steps: data, logging, recovery, checkpoints",
+        "Runs two short epochs of a search with everything that belongs to it, and compares with "
+        "the compiled step alone.",
+        config="configs/cifar10_two_stage.py",
+    )
+    loop.add_argument("--steps", type=positive, default=20, help="in an epoch")
+
+
+def _loop(args) -> int:
+    from istanas_jax.bench import loop
+
+    figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
+    return show(args, figures, loop.table)
+
+
+def _add_data(kinds) -> None:
+    data = _add(
+        kinds,
+        "data",
+        _data,
+        "images per second of the pipeline that decodes JPEGs, and what limits it",
+        "Decodes and crops the images that a config names, or images like those of ImageNet made "
+        "for the purpose, in the pipeline and part by part, and compares with the same crops by "
+        "Pillow.",
+        config="configs/imagenet_one_stage.py",
+    )
+    data.add_argument("--images", type=positive, default=1024, help="in a round of the pipeline")
+    data.add_argument("--workers", type=int, help="processes; 0: threads of this one")
+    data.add_argument("--rounds", type=positive, default=5, help="in which the parts take turns")
+    data.add_argument(
+        "--step-images-per-second",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="what the step uses, to say which of the two waits for the other",
+    )
+
+
+def _data(args) -> int:
+    from istanas_jax.bench import data
+
+    given = any(o.startswith(("--config.data.name", "--config.data.dir")) for o in args.overrides)
+    figures = data.run(
+        load_config(args.config, args.overrides),
+        images=args.images,
+        workers=args.workers,
+        rounds=args.rounds,
+        step_rate=args.step_images_per_second,
+        must_have=given,
+    )
+    return show(args, figures, data.table)
+
+
+def _add_switch(kinds) -> None:
+    _add(
+        kinds,
+        "switch",
+        _switch,
+        "a one-stage run's step before and after its architecture is fixed",
+        "Times the search step and the training step of a one-stage config in turns, on random "
+        "images.",
+        config="configs/cifar10_one_stage.py:small",
+    )
+
+
+def _switch(args) -> int:
+    from istanas_jax.bench import switch
+
+    return show(args, switch.run(load_config(args.config, args.overrides)), switch.table)
