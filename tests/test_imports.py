@@ -19,7 +19,7 @@ LEVELS = [
         "workdir config_check interrupts session trained loop search training export predict "
         "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "config_files cli cli_runs cli_bench __main__",
+        "config_files api cli cli_runs cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]
