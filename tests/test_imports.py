@@ -17,7 +17,7 @@ LEVELS = [
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoint_files checkpoints metrics progress curves "
         "workdir config_check interrupts session trained loop search training export predict "
-        "inspection inspection_arch inspection_diff inspection_table "
+        "inspection inspection_arch inspection_diff inspection_files inspection_table "
         "outline plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
         "config_files cli cli_runs cli_bench cli_look __main__",
