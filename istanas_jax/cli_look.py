@@ -12,13 +12,15 @@ what is asked for is read, and what is read is checked.
 """
 INSPECT_EXAMPLES = """\
 examples:
-  istanas inspect runs/one_stage                          the newest checkpoint, and the others
-  istanas inspect runs/one_stage/checkpoints/search_0/2184   this one
-  istanas inspect runs/one_stage --params 'params.cell_00.*kernel*'
-                                                          shapes and norms of some arrays
+  istanas inspect runs/one_stage                     the newest checkpoint
+  istanas inspect runs/one_stage/checkpoints/search_0/2184
+                                                     this one
+  istanas inspect runs/one_stage --params 'params.cell_00.*depthwise*'
+                                                     shapes and norms of some arrays
   istanas inspect runs/one_stage/checkpoints/search_0 --diff 2184 2496
-                                                          what changed from one to the other
-  istanas inspect runs/one_stage --array arch.A --out A.npy
+                                                     what changed from one to the other
+  istanas inspect runs/one_stage --array step --out step.npy
+                                                     one array, for numpy
 
 In a pattern * stands for anything, dots included; a name without * also takes what is below it.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from istanas_jax.ascii_cells import describe_cells, draw_cell, state_names
 from istanas_jax.genotype import Genotype
@@ -123,24 +124,22 @@ def _node_notes(node: dict) -> list[str]:
 def _nodes(found: dict) -> list[str]:
     """b, and how far it is with z, node by node."""
     large = max(abs(x) for node in found["nodes"] for x in node["b"]) >= 0.1
-    rows = [("", "node", "frozen", "z not 0", "KKT", "b" if large else "b * 1000")]
+    rows = [("node", "frozen", "z not 0", "KKT", "b" if large else "b * 1000")]
     for node in found["nodes"]:
         b = " ".join(f"{x:+.4f}" if large else f"{1000 * x:+7.3f}" for x in node["b"][:B_SHOWN])
         rows.append(
             (
-                node["cell"] if node["node"] == 0 else "",
-                str(node["node"]),
+                f"{node['cell'] if node['node'] == 0 else '':9} {node['node']}",
                 _frozen(node),
                 f"{node['nonzero']} of {len(node['z'])}",
                 "?" if node["kkt"] is None else f"{node['kkt']:.2g}",
                 b + (" ..." if len(node["b"]) > B_SHOWN else ""),
             )
         )
-    lines = columns([(f"  {first}", *rest) for first, *rest in rows], "<<<>><")
-    lines.append(f"  {_about_kkt(found)}")
+    lines = [*columns(rows, "><>><"), *_about_kkt(found)]
     if found["uncertified"]:
-        lines.append(f"  the last {found['uncertified']} recoveries are not certified")
-    return lines
+        lines.append(f"the last {found['uncertified']} recoveries are not certified")
+    return [f"  {line}" for line in lines]
 
 
 def _frozen(node: dict) -> str:
@@ -150,16 +149,14 @@ def _frozen(node: dict) -> str:
     return "yes" if since is None else f"epoch {since}"
 
 
-def _about_kkt(found: dict) -> str:
+def _about_kkt(found: dict) -> list[str]:
     if found["lambda"] is None:
-        return "no KKT residual: lambda is in the run's config.json, which is not there"
-    said = f"KKT: residual of z for the b of now, in lambda ({found['lambda']:g}); "
-    worst = max((node["kkt_at_recovery"] or 0 for node in found["nodes"]), default=0)
-    if found["recovered_at_step"] is not None:
-        return (
-            f"{said}at most {worst:.2g} when z was recovered, at step {found['recovered_at_step']}"
-        )
-    return f"{said}grows while b moves, until z is recovered"
+        return ["no KKT residual: lambda is in the run's config.json, which is not there"]
+    said = f"KKT: residual of z for the b of now, in lambda ({found['lambda']:g})"
+    if found["recovered_at_step"] is None:
+        return [f"{said}; grows while b moves, until z is recovered"]
+    worst = max(node["kkt_at_recovery"] for node in found["nodes"])
+    return [said, f"     when z was recovered, at step {found['recovered_at_step']}: {worst:.2g}"]
 
 
 def size(count: int) -> str:
@@ -231,11 +228,17 @@ def _changes(found: dict) -> list[str]:
     rows = [("", "node", "z moved", "b moved", "frozen", "operations")]
     for node in nodes:
         moved = [f"{node[k]:.3g}" if k in node else "" for k in ("z_distance", "b_distance")]
-        said = [f"- {_name(x, node)}" for x in node["removed"]]
-        said += [f"+ {_name(x, node)}" for x in node["added"]]
         kind = node["cell"] if node["node"] == 0 else ""
-        rows.append((kind, str(node["node"]), *moved, _froze(node), "  ".join(said)))
+        first, *more = _exchanges(node) or [""]
+        rows.append((kind, str(node["node"]), *moved, _froze(node), first))
+        rows += [("", "", "", "", "", line) for line in more]
     return lines + columns([(f"  {first}", *rest) for first, *rest in rows], "<<>><<")
+
+
+def _exchanges(node: dict) -> list[str]:
+    pairs = zip_longest(node["removed"], node["added"])
+    signs = [(("-", old), ("+", new)) for old, new in pairs]
+    return ["  ".join(f"{s} {_name(x, node)}" for s, x in pair if x) for pair in signs]
 
 
 def _name(x: dict, node: dict) -> str:
