@@ -1,7 +1,7 @@
 """What `checkpoints` writes, as files: read, checked to the byte, some arrays or all of them.
 
 Apart from `checkpoints` so that looking into one needs neither jax nor orbax: importing them takes
-1.0 s of processor time and 190 MB, this module 0.3 s and 55 MB.
+1.2 s of processor time, 2.9 s on a busy machine, and 187 MB; this module 0.25 s, 0.6 s, 56 MB.
 """
 
 import json
