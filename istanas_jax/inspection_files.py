@@ -41,9 +41,15 @@ class Checkpoint:
     def leaves(self) -> dict[str, list]:
         return self.about["leaves"]
 
-    @property
+    @functools.cached_property
     def step(self) -> int:
-        return int(re.search(r"\d+$", self.path.name)[0])
+        """By the folder's name or, if that was changed, as it is stored."""
+        if number := re.search(r"\d+$", self.path.name):
+            return int(number[0])
+        names = [name for name in ("step", "weights.step") if name in self.leaves]
+        if not names:
+            raise CheckpointError(f"{self.path} is not named by its step")
+        return int(self.read(names)[names[0]])
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """These arrays, checked."""

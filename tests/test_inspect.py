@@ -209,6 +209,9 @@ def test_the_run_around_it(runs, tmp_path, capsys):
     found = inspect(capsys, tmp_path / "x")
     assert found["run"] is None and found["what"]["schedule"] is None
     assert found["architecture"]["nodes"][0]["kkt"] is None
+    (tmp_path / "x" / "4").rename(tmp_path / "kept")
+    assert inspect(capsys, tmp_path / "kept")["what"]["step"] == 4
+    (tmp_path / "kept").rename(tmp_path / "x" / "4")
     assert "lambda is in the run's config.json" in page(capsys, tmp_path / "x")
 
 
