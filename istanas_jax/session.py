@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import curves, data, drawing, metrics
+from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.config_check import check_config
 from istanas_jax.data import Dataset
 from istanas_jax.genotype import Genotype
@@ -122,17 +123,6 @@ def accuracies(trainings: list[dict]) -> dict:
         "test_top5_accuracy": statistics.fmean(f["test_top5_accuracy"] for f in trainings),
         "seeds": [figures["seed"] for figures in trainings],
     }
-
-
-def describe_cells(genotype: Genotype) -> str:
-    """Both cells, a line per node."""
-    lines = []
-    for kind, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
-        states = ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(len(cell)))]
-        for j, node in enumerate(cell):
-            terms = " + ".join(f"{op}({states[source]})" for op, source in node)
-            lines.append(f"  {kind if j == 0 else '':9}  node {j} = {terms}")
-    return "\n".join(lines)
 
 
 def in_words(result: dict, workdir: Workdir) -> str:

@@ -4,13 +4,13 @@ import os
 
 from ml_collections import ConfigDict
 
+from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.search import TwoStageSearch
 from istanas_jax.session import (
     Session,
     accuracies,
     add_seconds,
-    describe_cells,
     each_once,
     open_session,
     write_architecture,

@@ -11,7 +11,7 @@ from sklearn.linear_model import Lasso
 
 import istanas_jax as ista
 from istanas_jax import api
-from istanas_jax.checkpoints import CheckpointError
+from istanas_jax.checkpoint_files import CheckpointError
 
 TINY = str(ROOT / "configs" / "digits.py:tiny")
 

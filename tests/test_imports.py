@@ -10,16 +10,18 @@ PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 LEVELS = [
     set(names.split())
     for names in (
-        "files search_space genotype genotype_check published cell_layout drawing",
+        "files search_space genotype genotype_check published cell_layout drawing ascii_cells",
         "sparse_coding active_set architecture",
         "kernels batch_norm ops slots cells target_net supernet selection interop describe "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
-        "optimizers steps recipes evaluation checkpoints provenance metrics progress curves "
-        "workdir config_check interrupts session trained loop search training export predict "
-        "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
+        "optimizers steps recipes evaluation checkpoint_files checkpoints provenance metrics "
+        "inspection inspection_arch inspection_diff inspection_files inspection_table progress "
+        "curves workdir config_check interrupts session trained loop search training export "
+        "predict outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data "
+        "bench.switch",
         "two_stage one_stage retrain",
-        "config_files api cli cli_runs cli_bench __main__",
+        "config_files api cli cli_runs cli_bench cli_look __main__",
     )
 ]
 NO_JAX = LEVELS[0]
@@ -28,6 +30,7 @@ NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sp
 ONLY_IN = {
     "jaxopt": {"sparse_coding"},
     "orbax": {"checkpoints"},
+    "tensorstore": {"checkpoint_files"},
     "tensorflow_datasets": {"image_sources"},
     "cv2": {"data_prepare", "image_sources", "jpeg"},
     "grain": {"streaming"},
