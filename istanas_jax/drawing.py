@@ -178,6 +178,7 @@ class _Drawing:
             class_="istanas-cell",
             role="img",
             aria_label=f"{self.kind.capitalize()} cell",
+            style=f"--width:{width:.0f}px",
         )
 
     def parts(self) -> tuple[list[Edge], list[Edge]]:

@@ -16,10 +16,12 @@ LEVELS = [
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoints metrics progress curves workdir "
-        "config_check interrupts session trained loop search training export predict "
-        "outline plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
+        "config_check config_files interrupts report report_facts report_html report_replay "
+        "report_series report_folds report_compare report_index session trained loop search "
+        "training export predict outline plan plan_table bench.recovery bench.step bench.loop "
+        "bench.data bench.switch",
         "two_stage one_stage retrain",
-        "config_files cli cli_runs cli_bench __main__",
+        "cli cli_runs cli_look cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]

@@ -1,0 +1,98 @@
+"""A page over a folder of runs: a table to sort, and a link to the page of each."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+from etils import epath
+
+from istanas_jax import report
+from istanas_jax.files import in_bucket, write_whole
+from istanas_jax.progress import format_seconds
+from istanas_jax.report_compare import accuracy, parameters, shown_accuracy
+from istanas_jax.report_facts import Facts, gather, is_run, last_sign
+from istanas_jax.report_html import Html, join, page, section, tag
+
+NAME = "index.html"
+
+
+def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> epath.Path:
+    """Write the index, and the pages of runs that have none or an old one; where it is."""
+    runs = find_runs(folder)
+    if not runs:
+        raise ValueError(f"{folder} holds no run, nor folders of runs")
+    path = epath.Path(out) if out is not None else epath.Path(folder) / NAME
+    lines, remarks = [], []
+    for run in runs:
+        try:
+            if is_old(run):
+                report.write(run)
+            lines.append(_line(gather(run), _link(run, path)))
+        except ValueError as error:  # of one run: the others are shown all the same
+            remarks.append(tag("p", f"{run.name}: {error}.", class_="remark"))
+    write_whole(path, _page(epath.Path(folder).name, lines, remarks).encode())
+    return path
+
+
+def find_runs(folder: str | os.PathLike) -> list[epath.Path]:
+    """The runs right in this folder, by name."""
+    folder = epath.Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    return sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path))
+
+
+def is_old(run: epath.Path) -> bool:
+    """Whether its page is missing, or the run has gone on since it was written."""
+    path = run / report.NAME
+    return not path.exists() or path.stat().mtime < (last_sign(run) or 0)
+
+
+def _link(run: epath.Path, index: epath.Path) -> str:
+    if in_bucket(index):
+        return f"{run.name}/{report.NAME}"
+    here = os.path.dirname(os.path.abspath(index))
+    return os.path.relpath(os.path.join(os.path.abspath(run), report.NAME), here)
+
+
+def _line(run: Facts, link: str) -> Html:
+    value, size, spent = accuracy(run), parameters(run), run.total_seconds
+    cells = [
+        (report.SCHEDULES.get(run.schedule, run.schedule), None),
+        (tag("span", report.STATES[run.state], class_=f"state {run.state}"), run.state),
+        (shown_accuracy(run), "" if value is None else value),
+        (f"{size:,}" if size else "", size or ""),
+        ("" if spent is None else format_seconds(spent), "" if spent is None else spent),
+        (report.shown_time(run.when), run.when or ""),
+    ]
+    return tag(
+        "tr",
+        tag("th", tag("a", run.name, href=_address(link)), scope="row"),
+        *(tag("td", text, data_value=value) for text, value in cells),
+    )
+
+
+def _address(path: str) -> str:
+    """A path as a relative address: what is special in addresses is quoted."""
+    return "./" + quote(path)
+
+
+def _page(name: str, lines: list[Html], remarks: list[Html]) -> str:
+    head = ["run", "schedule", "state", "test accuracy", "parameters", "time", "last sign of life"]
+    columns = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in head)))
+    rows = tag("table", columns, tag("tbody", *lines), class_="sortable index")
+    body = join(
+        [
+            tag("section", tag("h1", name or "runs"), class_="hero"),
+            *remarks,
+            section(
+                "Runs",
+                tag("div", rows, class_="scroll"),
+                id="runs",
+                lead="A click on a heading sorts. Two or more of them on one page: "
+                "python -m istanas_jax report A B",
+            ),
+        ]
+    )
+    return page(f"{name or 'runs'} · istanas", body, {"kind": "index"})
