@@ -7,17 +7,16 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from istanas_jax import drawing, report_series
+from istanas_jax import report_series
 from istanas_jax.files import write_whole
 from istanas_jax.progress import format_seconds
 from istanas_jax.report import SCHEDULES, STATES, cell_figures, in_short
 from istanas_jax.report_facts import Facts, gather
 from istanas_jax.report_folds import show
-from istanas_jax.report_html import Html, join, legend, page, section, table, tag
+from istanas_jax.report_html import COLOURS, Html, join, legend, page, section, table, tag
 from istanas_jax.workdir import flat
 
 NAME = "comparison.html"
-COLOURS = list(drawing.COLOURS.values())
 
 
 def write(workdirs: Sequence[str | os.PathLike], out: str | os.PathLike = NAME) -> epath.Path:

@@ -17,6 +17,11 @@ from istanas_jax import __version__, drawing
 from istanas_jax.search_space import ALL_OPERATIONS, NUM_OPS
 
 SCRIPTS = ("charts.js", "replay.js", "page.js")
+# Of lines and runs: the operations' colours, neighbours unlike each other.
+COLOURS = [
+    drawing.COLOURS[kind]
+    for kind in ("max_pool", "sep_conv", "skip", "conv", "dil_conv", "avg_pool")
+]
 EMPTY = ("input", "br", "meta")  # elements without an end tag
 
 
@@ -93,7 +98,8 @@ def page(title: str, body: Html, data: dict) -> str:
         "title": html.escape(title),
         "style": _colours() + read("style.css"),
         "body": body,
-        "data": embed(data),
+        "data": embed({"colours": COLOURS, **data}),
+        "kind": html.escape(data["kind"]),
         "script": "\n".join(map(read, SCRIPTS)),
         "version": __version__,
     }

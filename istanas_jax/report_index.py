@@ -12,7 +12,7 @@ from istanas_jax.files import in_bucket, write_whole
 from istanas_jax.progress import format_seconds
 from istanas_jax.report_compare import accuracy, parameters, shown_accuracy
 from istanas_jax.report_facts import Facts, gather, is_run, last_sign
-from istanas_jax.report_html import Html, join, page, section, tag
+from istanas_jax.report_html import Html, join, page, tag
 
 NAME = "index.html"
 
@@ -82,17 +82,13 @@ def _page(name: str, lines: list[Html], remarks: list[Html]) -> str:
     head = ["run", "schedule", "state", "test accuracy", "parameters", "time", "last sign of life"]
     columns = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in head)))
     rows = tag("table", columns, tag("tbody", *lines), class_="sortable index")
+    count = f"{len(lines)} run{'s' * (len(lines) != 1)}"
+    lead = f"{count}. A click on a heading sorts; `report A B` compares runs on one page."
     body = join(
         [
-            tag("section", tag("h1", name or "runs"), class_="hero"),
+            tag("section", tag("h1", name or "runs"), tag("p", lead, class_="lead"), class_="hero"),
             *remarks,
-            section(
-                "Runs",
-                tag("div", rows, class_="scroll"),
-                id="runs",
-                lead="A click on a heading sorts. Two or more of them on one page: "
-                "python -m istanas_jax report A B",
-            ),
+            tag("div", rows, class_="scroll", id="runs"),
         ]
     )
     return page(f"{name or 'runs'} · istanas", body, {"kind": "index"})

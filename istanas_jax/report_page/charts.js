@@ -1,12 +1,12 @@
 "use strict";
 // Elements, tooltips and charts. Text goes in as text, never as HTML.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#c46a9c", "#c98200", "#3a96d0"];
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const COLOURS = DATA.colours;
 const DASHES = ["", "6 4", "2 3"];
-const SPENT = {
-  step: "#0072b2", compile: "#d55e00", data: "#009e73", recovery: "#c46a9c",
-  checkpoint: "#c98200", evaluation: "#3a96d0", log: "#818b98", other: "#818b98",
-};
+const SPENT = {};
+["step", "compile", "data", "recovery", "checkpoint", "evaluation", "log", "other"].forEach(
+  (kind, i) => { SPENT[kind] = COLOURS[i] ?? "#818b98"; });
 
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -66,7 +66,7 @@ function scale(values, log) {
     const from = Math.floor(Math.log10(low)), to = Math.max(from + 1, Math.ceil(Math.log10(high)));
     const every = Math.ceil((to - from) / 5), marks = [];
     for (let e = from; e <= to; e += every) marks.push(10 ** e);
-    return { marks, at: (v) => (Math.log10(Math.max(v, low)) - from) / (to - from) };
+    return { marks, at: (v) => (Math.log10(Math.max(v, 10 ** from)) - from) / (to - from) };
   }
   if (low > 0 && low < 0.4 * high) low = 0;
   if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }

@@ -66,16 +66,15 @@ function startSorting() {
 }
 
 function start() {
-  const data = JSON.parse(document.getElementById("data").textContent);
   startTheme();
   startCopying();
   startSorting();
   const player = document.getElementById("player");
-  if (player) window.replay = new Replay(player, data);
+  if (player) player.replay = new Replay(player, DATA);
   const charts = document.getElementById("charts");
-  if (charts) drawCharts(charts, data.charts);
+  if (charts) drawCharts(charts, DATA.charts);
   const bars = document.getElementById("time-bars");
-  if (bars) drawTime(bars, data.time);
+  if (bars) drawTime(bars, DATA.time);
 }
 
 start();
