@@ -150,14 +150,17 @@ class _Fit:
         return state, step
 
     def _resume(self, state):
-        log = self.session.log
+        log, replay = self.session.log, self.session.replay
         restored = self.checkpoints.restore(state)
         if restored is None:
             log.rewind(self.task.name, -1)
+            replay.rewind(self.task.name, -1)
             return state
-        log.rewind(self.task.name, restored.step)
         self.task.notes = restored.about["notes"]
         self.task.finished = restored.about["finished"]
+        log.rewind(self.task.name, restored.step)
+        # What `before` did at this step will be done again, unless there is nothing left to do.
+        replay.rewind(self.task.name, restored.step - (not self.task.finished))
         self.earlier = restored.about["seconds"]
         if restored.step < self.total and not self.task.finished:
             self.session.say(

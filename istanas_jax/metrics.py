@@ -1,4 +1,4 @@
-"""What a run measures, as it goes: metrics.jsonl, and TensorBoard event files if it is installed.
+"""What a run measures, as it goes: rows in files, and TensorBoard events if it is installed.
 
 One row is one JSON object on a line of its own, with at least `phase` ("search 0") and `step`.
 A row is stored when `write` returns, so whoever saves a checkpoint after it can resume: `rewind`
@@ -19,28 +19,31 @@ from etils import epath
 
 from istanas_jax.files import GrowingFile, write_whole
 
-NAME = "metrics.jsonl"
+METRICS = "metrics.jsonl"  # a row per epoch
+REPLAY = "replay.jsonl"  # a row per recovery: z, support and what became of them
 
 
 class MetricsLog:
-    """Appends to WORKDIR/metrics.jsonl; a last line that was only half written is dropped.
+    """Appends rows to a file of WORKDIR; a last line that was only half written is dropped.
 
         with MetricsLog(workdir) as log:
             log.rewind("search 0", step)  # when resuming
             log.write({"phase": "search 0", "step": 100, "epoch": 1, "loss": loss})
 
-    Beside it, WORKDIR/tensorboard/<phase> gets the numbers of each row, if the package is there.
+    Beside metrics.jsonl, WORKDIR/tensorboard/<phase> gets the numbers of each row, if the package
+    is there.
 
     Args:
       workdir: a folder, which is made, or a gs:// address, where a row costs a file of all rows.
+      name: of the file.
       writes: False for all but one process of a run: their rows go nowhere.
     """
 
-    def __init__(self, workdir: str | os.PathLike, *, writes: bool = True):
-        self.path = epath.Path(workdir) / NAME
+    def __init__(self, workdir: str | os.PathLike, name: str = METRICS, *, writes: bool = True):
+        self.path = epath.Path(workdir) / name
         self.writes = writes
         self._tensorboard = epath.Path(workdir) / "tensorboard"
-        self._protobufs = _tensorboard_protobufs() if writes else None
+        self._protobufs = _tensorboard_protobufs() if writes and name == METRICS else None
         self._events: dict[str, _EventFile] = {}
         if not writes:
             return
@@ -92,7 +95,7 @@ class MetricsLog:
 
 
 def read(path: str | os.PathLike) -> list[dict]:
-    """The rows of a metrics.jsonl, without a last line that was only half written."""
+    """The rows of such a file, without a last line that was only half written."""
     return [row for _, row in _lines(epath.Path(path).read_bytes(), path)]
 
 

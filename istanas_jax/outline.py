@@ -42,5 +42,5 @@ def outline(config: ConfigDict) -> Dataset:
 
 def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
     """Enough of one for its tasks to be built."""
-    nothing = dict.fromkeys(("workdir", "log", "stop", "screen"))
+    nothing = dict.fromkeys(("workdir", "log", "replay", "stop", "screen"))
     return Session(config=config, dataset=dataset, devices=devices, say=say, **nothing)

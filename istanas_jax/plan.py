@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -21,14 +20,17 @@ from ml_collections import ConfigDict
 from istanas_jax import genotype
 from istanas_jax.config_check import check_config
 from istanas_jax.describe import count
+from istanas_jax.hlo import estimated_cycles, reduced_bytes
 from istanas_jax.outline import make_session, outline
 from istanas_jax.parallel import Devices
 from istanas_jax.search import OneStageSearch, TwoStageSearch, one_stage_net
 from istanas_jax.session import Session
 from istanas_jax.training import TrainTask, retrain_net
 
-# Memory of a chip that a program may use, by the start of a topology's name.
+# Of a chip, by the start of a topology's name: memory that a program may use, and what its cores
+# run at: the published peak in bfloat16 over the multiply-adds of its matrix units in a cycle.
 TPU_MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
+TPU_GHZ = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75}
 # Of all devices of a CPU together: what `bench step` measured on 2 cores of an AMD EPYC.
 CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
 # Forward passes that a step is worth: a backward pass is two, or one if the weights need no
@@ -193,18 +195,18 @@ def _measure(phase: Phase, topology: str, memory: float) -> dict:
     lowered = phase.task.lower(phase.state)
     trace = time.perf_counter() - begin
     compiled, compile_seconds = _compile(lowered, phase.task.session.devices)
-    figures = _base(phase)
+    figures, program = _base(phase), compiled.as_text()
     needed = _bytes_needed(compiled)
     if topology.startswith("cpu"):
         all_devices = len(phase.task.session.devices)
         seconds = figures["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
     else:
-        seconds = compiled.cost_analysis()["optimal_seconds"]
+        seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[topology.partition(":")[0]])
     task = phase.task
     return figures | {
         "memory": needed,
         "fits": needed <= memory,
-        "reduced_bytes": reduced_bytes(compiled.as_text()),
+        "reduced_bytes": reduced_bytes(program),
         "trace_seconds": trace,
         "compile_seconds": compile_seconds,
         "step_seconds": seconds,
@@ -236,16 +238,6 @@ def _bytes_needed(compiled) -> int:
         + m.temp_size_in_bytes
         + m.generated_code_size_in_bytes
     )
-
-
-def reduced_bytes(hlo: str) -> int:
-    """Bytes in the all-reduces of a compiled program; one in a loop counts once."""
-    total = 0
-    for result in re.findall(r"= (.*?) all-reduce(?:-start)?\(", hlo):
-        for dtype, shape in re.findall(r"([a-z]+\d+|pred)\[([\d,]*)\]", result):
-            bits = int(re.sub(r"\D", "", dtype) or 8)
-            total += prod(map(int, filter(None, shape.split(",")))) * bits // 8
-    return total
 
 
 def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int:

@@ -88,6 +88,6 @@ def _assumptions(topology: str) -> list[str]:
         rate = f"{CPU_MULTIPLY_ADDS_PER_SECOND / 1e9:.0f} G multiply-adds per second"
         lines.append(f"  - the devices together do {rate}, as 2 cores of an AMD EPYC did,")
     else:
-        lines.append("  - a step takes the compiler's own estimate (optimal_seconds),")
+        lines.append("  - a step takes the compiler's estimates of its instructions, one by one,")
     lines.append("  - data, recovery, evaluation and checkpoints come on top, and are small.")
     return lines

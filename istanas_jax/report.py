@@ -140,7 +140,7 @@ def in_a_sentence(facts: Facts) -> str:
     if data.get("classes"):
         text += f", {data['classes']} classes"
     parts = []
-    if search := config.get("search"):
+    if (search := config.get("search")) and facts.schedule != "retrain":
         runs = search.get("runs", 1)
         limit = "up to " if facts.schedule == "one_stage" else ""
         searches = f"{runs} searches" if runs > 1 else "a search"
@@ -182,10 +182,12 @@ def cell_figures(facts: Facts, prefix: str = "") -> list[Html]:
 
 def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html:
     if not found:
-        if "search" not in facts.config:
+        if facts.schedule == "retrain":
             return Html("")
         return section(
-            "Replay", id="replay", lead="There is no replay: this run has written no replay.jsonl."
+            "Replay",
+            id="replay",
+            lead="There is no replay: this run has no replay.jsonl with recoveries in it.",
         )
     shown = sum(len(replay["frames"]) for replay in found)
     every = sum(replay["recoveries"] for replay in found)

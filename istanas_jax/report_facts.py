@@ -73,7 +73,7 @@ def gather(path: str | os.PathLike) -> Facts:
     config = _json(workdir, "config.json")
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds no run: there is no config.json in it")
-    rows_file = folder / metrics.NAME
+    rows_file = folder / metrics.METRICS
     facts = Facts(
         path=os.fspath(path),
         name=PurePath(os.path.abspath(path) if not in_bucket(path) else path).name,
@@ -90,7 +90,7 @@ def gather(path: str | os.PathLike) -> Facts:
     try:
         facts.searches = report_replay.read(folder)
     except (ValueError, KeyError, TypeError) as error:
-        facts.remarks.append(f"{report_replay.NAME} cannot be read: {error}.")
+        facts.remarks.append(f"{metrics.REPLAY} cannot be read: {error}.")
     _find_genotype(workdir, facts)
     _measure(folder, facts)
     return facts
@@ -109,7 +109,7 @@ def state(workdir: Workdir, facts: Facts) -> str:
 
 def last_sign(folder: epath.Path) -> float | None:
     """When the newest of the files was written that a run writes as it goes."""
-    names = ("config.json", metrics.NAME, report_replay.NAME, "result.json")
+    names = ("config.json", metrics.METRICS, metrics.REPLAY, "result.json")
     times = [(folder / name).stat().mtime for name in names if (folder / name).exists()]
     return float(max(times)) if times else None
 

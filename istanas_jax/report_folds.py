@@ -51,11 +51,13 @@ def _commands(facts: Facts) -> list[Html]:
     chosen = shlex.join(["--config", config, *more])
     command = facts.started.get("command")
     name = "retrain" if facts.schedule == "retrain" else "run"
-    again = shlex.join(map(str, command)) if command else f"{name} {chosen} --workdir {path}"
+    again = f"{program} {name} {chosen} --workdir {path}"
+    if command:
+        again = shlex.join(map(str, command))
     after = shlex.quote(facts.path.rstrip("/") + "_retrained")
     exported = shlex.quote(facts.path.rstrip("/") + "_exported")
     cell = shlex.quote(os.path.join(facts.path, "genotype.json"))
-    blocks = [("go on from where it stopped", f"{program} {again}", "resume")]
+    blocks = [("go on from where it stopped", again, "resume")]
     if facts.genotype is not None:
         text = f"{program} retrain {chosen} --genotype {cell} --workdir {after}"
         blocks.append(("train these cells from scratch", text, "retrain"))
@@ -128,8 +130,9 @@ def _config(facts: Facts) -> list[Html]:
 
 def _versions(facts: Facts) -> Html:
     rows = [[name, str(version)] for name, version in facts.versions.items()]
-    if commit := facts.started.get("commit"):
-        rows.append(["commit", str(commit)])
+    for name in ("commit", "devices", "hosts", "started"):
+        if value := facts.started.get(name):
+            rows.append([name, str(value)])
     return table(["", "version"], rows) if rows else tag("p", "They are not recorded.")
 
 

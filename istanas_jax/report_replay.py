@@ -18,7 +18,6 @@ from etils import epath
 from istanas_jax import drawing, metrics
 from istanas_jax.genotype import Genotype
 
-NAME = "replay.jsonl"
 MAX_FRAMES = 600  # of a page
 MAX_BYTES = 2_200_000  # of frames and drawings of a page, leaving room for the rest of 3 MB
 
@@ -28,7 +27,7 @@ Picks = tuple[tuple[int, ...], ...]  # per node its flat indices, in rising orde
 
 def read(workdir: epath.Path) -> dict[str, list[dict]]:
     """The rows by search, in the order of their steps; empty if the run has written none."""
-    path = workdir / NAME
+    path = workdir / metrics.REPLAY
     searches: dict[str, list[dict]] = {}
     for row in metrics.read(path) if path.exists() else ():
         searches.setdefault(row["phase"], []).append(row)

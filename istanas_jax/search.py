@@ -24,7 +24,14 @@ from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.loop import TrainingError, fit
 from istanas_jax.recipes import batch_shapes, divide_training, hold_out, make_recipe
 from istanas_jax.session import Session
-from istanas_jax.steps import epoch_step, evaluate_super, joint_step, recovery_step, search_step
+from istanas_jax.steps import (
+    epoch_step,
+    evaluate_super,
+    joint_step,
+    recovery_step,
+    search_step,
+    snapshot,
+)
 from istanas_jax.supernet import SuperNet
 from istanas_jax.target_net import TargetNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
@@ -87,6 +94,7 @@ class Search:
         self._recover = devices.map(partial(recovery_step, lam=a.lam), 1)
         epsilon = self.config.recovery.epsilon
         self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
+        self._snapshot = devices.jit(snapshot)
         evaluation = partial(evaluate_super, net=self.net, recipe=recipe)
         self.evaluate = Evaluator(evaluation, self.batch, devices)
 
@@ -165,6 +173,7 @@ class Search:
         self._disturbance = self._disturb()
         self._recover = compile_(self._recover.lower(state, self._disturbance))
         self._freeze = compile_(self._freeze.lower(state))
+        self._snapshot = compile_(self._snapshot.lower(state.arch))
         self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
         self._compiled = True
 
@@ -183,25 +192,32 @@ class Search:
 
     def before(self, state: SearchState, step: int) -> SearchState:
         """Recovery when it is due; freezing between epochs."""
+        report = None
         if step and step % self.every == 0:
             state, report = self._recover(state, self._disturbance)
-            self.reports.append((step, report))
             if self.config.search.sync_norms:
                 # Then operations wait for each other: devices that disagree would wait forever.
-                self.check(step)
+                self._agreed(step, jax.device_get(report["supports"]))
             state = state.replace(arch=self._within_budget(state.arch))
-        if step and step % self.steps_per_epoch == 0:
+        between_epochs = step % self.steps_per_epoch == 0
+        # A z that was not recovered in this epoch has not come to rest.
+        recovered = step // self.every > (step - self.steps_per_epoch) // self.every
+        if step and between_epochs and recovered:
             state, distance = self._freeze(state)
             self.notes["distance"] = np.asarray(distance).tolist()
             self.frozen = self.notes["frozen"] = int(np.sum(state.arch.frozen))
+        if report is not None or between_epochs:
+            self.reports.append((step, report, self._snapshot(state.arch)))
         return state
 
     def check(self, step: int) -> None:
         """Look at the recoveries up to this step."""
         limit = self.config.recovery.max_uncertified
         while self.reports and self.reports[0][0] <= step:
-            at, report = self.reports.popleft()
-            report = jax.device_get(report)
+            at, report, shown = jax.device_get(self.reports.popleft())
+            self._record(at, report, shown)
+            if report is None:
+                continue
             self._agreed(at, report["supports"])
             self.changed = int(report["changed"])
             self.notes["changed"] = self.notes.get("changed", 0) + self.changed
@@ -211,7 +227,19 @@ class Search:
                     raise TrainingError(
                         f"{self.name}: {said}, nor had the {uncertified - 1} before it"
                     )
-                self.session.say(f"{self.name}: {said} (KKT residual {report['kkt']:.2g} lambda)")
+                kkt = report["kkt"].max()
+                self.session.say(f"{self.name}: {said} (KKT residual {kkt:.2g} lambda)")
+
+    def _record(self, step: int, report: dict | None, shown: dict) -> None:
+        """For the replay: what a recovery changed, and how things stand between two epochs."""
+        row = {"phase": self.name, "step": step, "epoch": step // self.steps_per_epoch, **shown}
+        changed = np.zeros(shown["frozen"].shape, bool)
+        if report is not None:
+            before, now = np.sort(report["before"]), np.sort(shown["support"])
+            changed = np.any(before != now, -1)
+            row |= {key: report[key] for key in ("distance", "kkt")}
+        if changed.any() or step % self.steps_per_epoch == 0:
+            self.session.replay.write(row | {"changed": changed})
 
     def _agreed(self, step: int, supports: Int[np.ndarray, "devices cells nodes s"]) -> None:
         """Raise if devices recovered different supports: from there on they would drift apart."""
@@ -297,6 +325,8 @@ class OneStageSearch(Search):
                 f"{self.name}: {self.frozen} of {nodes} nodes are frozen after epoch {epoch}"
             )
             self.finished = self.frozen == nodes
+            if self.finished:
+                self.check(step)  # no step follows that it would be looked at with
         return state
 
 

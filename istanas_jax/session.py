@@ -20,6 +20,7 @@ from istanas_jax.interrupts import Stop
 from istanas_jax.metrics import MetricsLog
 from istanas_jax.parallel import Devices, from_leader, is_leader, on_all_hosts
 from istanas_jax.progress import format_seconds
+from istanas_jax.provenance import provenance
 from istanas_jax.recipes import check_batches
 from istanas_jax.workdir import Workdir
 
@@ -32,6 +33,7 @@ class Session:
     dataset: Dataset
     config: ConfigDict
     log: MetricsLog
+    replay: MetricsLog
     devices: Devices
     stop: Stop
     screen: TextIO  # where progress is shown: nowhere on other hosts than the first
@@ -59,12 +61,14 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
     with (
         workdir.work(config),
         MetricsLog(workdir.path, writes=is_leader()) as log,
+        MetricsLog(workdir.path, metrics.REPLAY, writes=is_leader()) as replay,
         Stop() as stop,
         open(os.devnull, "w") as nowhere,
     ):
         screen, lines = (sys.stderr, sys.stdout) if is_leader() else (nowhere, nowhere)
         say = partial(print, file=lines, flush=True)  # also when it is a file
-        yield Session(workdir, dataset, config, log, devices, stop, screen, say)
+        workdir.write("started.json", provenance(devices))
+        yield Session(workdir, dataset, config, log, replay, devices, stop, screen, say)
 
 
 def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:

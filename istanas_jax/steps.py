@@ -255,10 +255,22 @@ def recovery_step(
     report = {
         "changed": changed.sum(),
         "uncertified": uncertified,
-        "kkt": jnp.max(jnp.where(state.arch.frozen, 0, recovery.code.kkt)),
+        "kkt": jnp.where(state.arch.frozen, 0, recovery.code.kkt),
+        "distance": recovery.distance,
+        "before": state.arch.support,
         "supports": lax.all_gather(recovery.arch.support, AXIS),
     }
     return state.replace(arch=recovery.arch, uncertified=uncertified), report
+
+
+def snapshot(arch: ArchState) -> dict[str, Array]:
+    """Of the architecture, what a replay of the search shows."""
+    return {
+        "z": arch.z,
+        "support": arch.support,
+        "coefficients": coefficients(arch),
+        "frozen": arch.frozen,
+    }
 
 
 def epoch_step(state: SearchState, *, epsilon: float) -> tuple[SearchState, Float[Array, "c n"]]:

@@ -16,6 +16,8 @@ from istanas_jax.files import in_bucket, write_whole
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 LOCK = ".lock"
 OWN = (LOCK, ".config.json.")  # what a run that never began may have left
+# What a run writes before it has done anything; the config, which makes it a run's folder, last.
+FIRST = ("started.json", "metrics.jsonl", "replay.jsonl", "config.json")
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -89,8 +91,8 @@ class Workdir:
                 yield
             except ValueError:
                 if new and not (self.path / "checkpoints").exists():
-                    (self.path / "config.json").unlink()
-                    (self.path / "metrics.jsonl").unlink(missing_ok=True)
+                    for name in FIRST:
+                        (self.path / name).unlink(missing_ok=True)
                 raise
 
     def _begin(self, config: ConfigDict) -> None:

@@ -15,11 +15,11 @@ LEVELS = [
         "kernels batch_norm ops slots cells target_net supernet selection interop describe "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
-        "optimizers steps recipes evaluation checkpoints metrics progress curves workdir "
-        "config_check config_files interrupts report report_facts report_html report_replay "
-        "report_series report_folds report_compare report_index session trained loop search "
-        "training export predict outline plan plan_table bench.recovery bench.step bench.loop "
-        "bench.data bench.switch",
+        "optimizers steps recipes evaluation checkpoints provenance metrics progress curves "
+        "workdir config_check config_files interrupts session trained loop search training export "
+        "predict outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data "
+        "bench.switch report report_facts report_html report_replay report_series report_folds "
+        "report_compare report_index",
         "two_stage one_stage retrain",
         "cli cli_runs cli_look cli_bench __main__",
     )

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from flax.traverse_util import flatten_dict
 
-from istanas_jax import loop, one_stage
+from istanas_jax import loop, metrics, one_stage
 from istanas_jax.architecture import ArchState, coefficients
 from istanas_jax.bn_absorption import absorb
 from istanas_jax.config_files import load_config
@@ -212,6 +212,9 @@ def test_resumed_in_both_phases_and_at_the_switch(tmp_path, monkeypatch, capsys)
     resumed = one_stage.run(config, run)
 
     assert timeless(run) == timeless(tmp_path / "straight")
+    replay, expected = (metrics.read(f / metrics.REPLAY) for f in (run, tmp_path / "straight"))
+    assert replay == expected
+    assert np.all(replay[-1]["frozen"])
     assert resumed["test_accuracies"] == straight["test_accuracies"]
     ours, theirs = load_trained(run), load_trained(tmp_path / "straight")
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):

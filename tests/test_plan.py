@@ -52,16 +52,6 @@ def test_plan_of_a_run_on_four_devices():
     assert [row.count("|") for row in rows] == [header.count("|")] * 2
 
 
-def test_reduced_bytes():
-    hlo = """
-      %a = f32[2,3]{1,0} all-reduce(%x), replica_groups={}
-      %b = (bf16[8]{0:T(128)}, f32[]{:T(128)}) all-reduce-start(%y, %z), channel_id=1
-      %c = f32[100]{0} add(%a, %b)
-      %d = f32[7] all-reduce-done(%b)
-    """
-    assert plan.reduced_bytes(hlo) == 2 * 3 * 4 + 8 * 2 + 4
-
-
 def test_largest_batch_is_found(monkeypatch):
     """With a compiler that finds room for up to 40 images on a chip."""
     monkeypatch.setattr(plan, "open_topology", lambda _: plan.Devices())

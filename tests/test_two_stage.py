@@ -1,8 +1,10 @@
 """The two-stage schedule in this process: recovery, devices, damage, users' own images."""
 
+import itertools
 import json
 import signal
 from functools import partial
+from types import SimpleNamespace
 
 import cv2
 import jax
@@ -13,11 +15,11 @@ from conftest import ROOT
 
 from istanas_jax import two_stage
 from istanas_jax.config_files import keys, load_config
-from istanas_jax.genotype import random_genotype
+from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
 from istanas_jax.parallel import Devices
-from istanas_jax.search import TwoStageSearch, recovery_interval
+from istanas_jax.search import TwoStageSearch, recovery_interval, supports_of
 from istanas_jax.session import open_session
 from istanas_jax.training import TrainTask, retrain_net
 
@@ -44,8 +46,8 @@ def two_nodes(session):
     return retrain_net(session, random_genotype(0, num_nodes=2))
 
 
-def rows(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+def rows(workdir, name="metrics.jsonl"):
+    return [json.loads(line) for line in (workdir / name).read_text().splitlines()]
 
 
 def timeless(workdir):
@@ -97,6 +99,37 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
     assert np.all(np.array(per_epoch[1]["distance"]) > 0)
 
 
+@pytest.mark.parametrize("every", ["epoch", "step", "4"])
+def test_replay_tells_how_the_search_went(searching, tmp_path, every):
+    """A row for the start, for each epoch, and for each recovery that changed something."""
+    _, run = searching
+    result = run(tmp_path, every)
+    told = rows(tmp_path, "replay.jsonl")
+    steps = [row["step"] for row in told]
+    assert steps == sorted(set(steps))
+    assert (
+        {0, 3, 6}
+        <= set(steps)
+        <= {"epoch": {0, 3, 6}, "4": {0, 3, 4, 6, 8}}.get(every, set(range(9)))
+    )
+    assert not np.any(told[0]["changed"])
+    for before, row in itertools.pairwise(told):
+        moved = np.sort(before["support"]) != np.sort(row["support"])
+        assert np.array_equal(moved.any(-1), row["changed"])
+        if row["step"] % 3:
+            assert moved.any()
+        largest = np.argsort(-np.abs(row["z"]), -1)[..., :2]
+        assert np.array_equal(largest, row["support"])
+    last = Genotype.from_supports(*supports_of(SimpleNamespace(**told[-1])))
+    assert last.to_dict() == result["genotype"]
+    assert told[-1]["frozen"] == [[False] * 2] * 2
+    # The distance an epoch went is told with the epoch; from one recovery to the next if there
+    # is one per epoch.
+    if every == "epoch":
+        for row, epoch in zip(told[1:], rows(tmp_path)[1:], strict=True):
+            np.testing.assert_allclose(row["distance"], epoch["distance"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("every", ["", "epochs", "0", "-3", "1.5"])
 def test_recovery_interval_that_is_none(every):
     with pytest.raises(ValueError, match='not "epoch", "step" or a number'):
@@ -106,7 +139,7 @@ def test_recovery_interval_that_is_none(every):
 def test_damaged_newest_checkpoint_is_passed_over(searching, tmp_path, capsys):
     _, run = searching
     straight = run(tmp_path / "run")
-    before = timeless(tmp_path / "run")
+    before, replay = timeless(tmp_path / "run"), rows(tmp_path / "run", "replay.jsonl")
     folder = tmp_path / "run" / "checkpoints" / "search_0"
     newest = max(int(path.name) for path in folder.iterdir())
     assert newest == 9
@@ -120,6 +153,7 @@ def test_damaged_newest_checkpoint_is_passed_over(searching, tmp_path, capsys):
     assert f"checkpoint {folder / '9'} is damaged" in said
     assert "using step 8 instead" in said
     assert timeless(tmp_path / "run") == before
+    assert rows(tmp_path / "run", "replay.jsonl") == replay
     assert again | {"seconds": 0} == straight | {"seconds": 0}
 
 
@@ -145,6 +179,8 @@ def test_signal_saves_and_the_same_command_goes_on(searching, tmp_path, name):
     )
     assert run(tmp_path / "run") | {"seconds": 0} == straight | {"seconds": 0}
     assert timeless(tmp_path / "run") == timeless(tmp_path / "straight")
+    told, expected = (rows(tmp_path / name, "replay.jsonl") for name in ("run", "straight"))
+    assert told == expected
 
 
 def test_uncertified_recoveries_stop_the_run(searching, tmp_path, capsys):

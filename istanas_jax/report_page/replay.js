@@ -141,7 +141,7 @@ class Replay {
     if (frame.budget) lines.push(el("p", {}, "The budget decided: the strongest connections that fit were taken."));
     const first = this.index === 0 && frame.step === 0;
     if (!lines.length) lines.push(el("p", { class: "soft" }, first ? "The start: b is random, and z is recovered from it." : "No node changed its connections."));
-    if (frame.kkt !== null) lines.push(el("p", { class: "soft" }, `Largest KKT residual of the LASSO: ${short(frame.kkt)}`));
+    if (frame.kkt !== null) lines.push(el("p", { class: "soft" }, `Largest KKT residual of the LASSO: ${short(frame.kkt)} λ`));
     this.news.replaceChildren(...lines);
     this.news.scrollTop = 0;
   }
