@@ -21,7 +21,7 @@ from istanas_jax.report_html import (
     section,
     tag,
 )
-from istanas_jax.report_replay import MAX_FRAMES, Drawings, replays
+from istanas_jax.report_replay import Drawings, replays
 
 NAME = "report.html"
 SCHEDULES = {
@@ -191,15 +191,19 @@ def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html
         )
     shown = sum(len(replay["frames"]) for replay in found)
     every = sum(replay["recoveries"] for replay in found)
-    lead = "The search, recovery by recovery: z decides which connections a node keeps."
+    lead = (
+        "The search, recovery by recovery. Bars are z of a node's candidate connections, in the "
+        f"colours of their operations: the {found[0]['s']} largest, which reach the dashed lines, "
+        "are kept. A node with a blue outline is frozen."
+    )
     if shown < every:
         lead += f" Shown are the {shown:,} most telling of {every:,} rows."
-    assert shown <= max(MAX_FRAMES, 2 * len(found))
     templates = [
         tag("template", Html(text), id=f"drawing-{number}")
         for number, text in enumerate(drawings.texts)
     ]
-    return section("Replay", tag("div", id="player"), *templates, id="replay", lead=lead)
+    player = tag("div", id="player")
+    return section("Replay", legend(), player, *templates, id="replay", lead=lead)
 
 
 def _curves_section(facts: Facts) -> Html:

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any
 
+from istanas_jax.files import in_bucket
 from istanas_jax.genotype import Genotype, GenotypeError
 from istanas_jax.progress import format_seconds
 from istanas_jax.report_facts import Facts, differences
@@ -56,10 +57,12 @@ def _commands(facts: Facts) -> list[Html]:
         again = shlex.join(map(str, command))
     after = shlex.quote(facts.path.rstrip("/") + "_retrained")
     exported = shlex.quote(facts.path.rstrip("/") + "_exported")
-    cell = shlex.quote(os.path.join(facts.path, "genotype.json"))
+    cell = os.path.join(facts.path, "genotype.json")
+    if in_bucket(facts.path) and facts.genotype is not None:  # `retrain` reads no file there
+        cell = facts.genotype.to_text()
     blocks = [("go on from where it stopped", again, "resume")]
     if facts.genotype is not None:
-        text = f"{program} retrain {chosen} --genotype {cell} --workdir {after}"
+        text = f"{program} retrain {chosen} --genotype {shlex.quote(cell)} --workdir {after}"
         blocks.append(("train these cells from scratch", text, "retrain"))
     if facts.result:
         text = f"{program} export {path} --out {exported}"

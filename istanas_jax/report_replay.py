@@ -40,6 +40,7 @@ class Drawings:
     def __init__(self):
         self.numbers: dict[tuple[int, Picks], int] = {}
         self.texts: list[str] = []
+        self.size = 0  # of all of them, in characters
 
     def number(self, cell: int, picks: Picks) -> int:
         """Of the drawing of this normal (0) or reduction (1) cell."""
@@ -50,11 +51,8 @@ class Drawings:
             support = [tuple(reversed(node)) for node in picks]
             genotype = Genotype.from_supports(support, support)
             self.texts.append(drawing.cell_svg(genotype, drawing.KINDS[cell], inline=True))
+            self.size += len(self.texts[-1])
         return self.numbers[key]
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.texts))
 
 
 def replays(searches: Mapping[str, list[dict]], drawings: Drawings) -> list[dict]:
@@ -166,7 +164,7 @@ def _froze(before: Sequence, after: Sequence) -> list[list[int]]:
 
 def _sparse(z: Sequence[float]) -> list[float]:
     """Index and value of each entry that is not 0, one after the other."""
-    values = ((index, _short(value, 4)) for index, value in enumerate(z))
+    values = ((index, _short(value, 4)) for index, value in enumerate(z) if value)
     return [part for pair in values if pair[1] for part in pair]
 
 

@@ -109,8 +109,9 @@ def write_result(session: Session, result: dict) -> dict:
         curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
         session.workdir.write("result.json", result)
         session.say(in_words(result, session.workdir))
-        write_report(session)
-    return from_leader(result)
+    result = from_leader(result)
+    write_report(session)  # last: nobody waits for it
+    return result
 
 
 def write_report(session: Session) -> None:

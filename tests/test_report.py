@@ -7,17 +7,19 @@ import re
 import time
 from html.parser import HTMLParser
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from report_runs import config, epochs_of, make_run, recoveries, write_rows
 
-from istanas_jax import drawing, report, report_compare, report_index, report_replay
+from istanas_jax import drawing, report, report_compare, report_index, report_replay, session
 from istanas_jax.cli import main
 from istanas_jax.genotype import Genotype, load
 from istanas_jax.report_facts import gather
 from istanas_jax.report_html import Html, embed, tag
 from istanas_jax.report_series import charts
 from istanas_jax.report_series import time as time_spent
+from istanas_jax.workdir import Workdir
 
 EVIL = '<img src=x onerror="alert(1)">&</script>'
 VOID = {"meta", "link", "input", "br", "img"}
@@ -384,6 +386,17 @@ def test_one_sentence_where_there_is_no_run(tmp_path, monkeypatch, capsys, argum
     assert main(["report", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_cannot_be_written_loses_no_run(tmp_path, monkeypatch):
+    said = []
+    open_run = SimpleNamespace(workdir=Workdir(make_run(tmp_path / "run")), say=said.append)
+    session.write_report(open_run)
+    assert said == [f"the report is {tmp_path / 'run' / 'report.html'}"]
+    monkeypatch.setattr(report, "write", lambda path: 1 / 0)
+    session.write_report(open_run)
+    assert said[1].startswith("the report could not be written (division by zero); once that is ")
+    assert said[1].endswith(f"python -m istanas_jax report {tmp_path / 'run'}")
 
 
 def test_out(tmp_path):
