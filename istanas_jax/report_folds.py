@@ -60,7 +60,8 @@ def _commands(facts: Facts) -> list[Html]:
     cell = os.path.join(facts.path, "genotype.json")
     if in_bucket(facts.path) and facts.genotype is not None:  # `retrain` reads no file there
         cell = facts.genotype.to_text()
-    blocks = [("go on from where it stopped", again, "resume")]
+    label = "the command of this run" if facts.result else "go on from where it stopped"
+    blocks = [(label, again, "resume")]
     if facts.genotype is not None:
         text = f"{program} retrain {chosen} --genotype {shlex.quote(cell)} --workdir {after}"
         blocks.append(("train these cells from scratch", text, "retrain"))
@@ -109,8 +110,10 @@ def _sizes(facts: Facts) -> Html:
 
 def _config(facts: Facts) -> list[Html]:
     defaults, values = differences(facts), flat(facts.config)
-    if defaults is None:
+    if not defaults:
         note = "Its config file is not at hand, so what differs from it is not marked."
+        if defaults is not None:
+            note = f"All as in {facts.started['config']}."
         rows = [[key, show(value)] for key, value in values.items()]
         return [tag("p", note, class_="soft"), table(["key", "value"], rows, class_="config")]
     file = facts.started["config"].split(":", 1)[0]

@@ -263,6 +263,9 @@ def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
     assert page.data["resume"] == "python -m istanas_jax run --workdir 'my runs'"
     assert "--config mine.py:small --config.search.epochs=4 --genotype" in page.data["retrain"]
     assert "9.9" in page.data["versions"] and "abc123" in page.data["versions"]
+    same = (tmp_path / "mine.py").read_text().replace("'epochs': 9", "'epochs': 4")
+    (tmp_path / "mine.py").write_text(same)
+    assert "All as in mine.py" in read(report.write(run)).data["config"]
     (tmp_path / "mine.py").write_text("1 / 0")
     assert "is not at hand" in read(report.write(run)).data["config"]
 
