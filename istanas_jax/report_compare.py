@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -60,35 +61,36 @@ def named(number: int, name: str) -> Html:
     return join([tag("span", class_="run-dot", style=f"background:{colour(number)}"), name])
 
 
-def accuracy(run: Facts) -> float | None:
-    return run.result["test_accuracy"] if run.result else None
-
-
-def shown_accuracy(run: Facts) -> str:
+def shown_accuracy(run: Facts) -> tuple[str, Any]:
     if not run.result:
-        return ""
-    deviation = run.result["test_accuracy_deviation"]
+        return "", ""
+    accuracy, deviation = run.result["test_accuracy"], run.result["test_accuracy_deviation"]
     spread = f" ± {100 * deviation:.2f}" if deviation is not None else ""
-    return f"{100 * run.result['test_accuracy']:.2f}{spread} %"
+    return f"{100 * accuracy:.2f}{spread} %", accuracy
 
 
-def parameters(run: Facts) -> int | None:
-    if run.result:
-        return run.result["parameters"]
-    return run.counts.parameters if run.counts else None
+def shown_parameters(run: Facts) -> tuple[str, Any]:
+    counted = run.counts.parameters if run.counts else None
+    parameters = run.result["parameters"] if run.result else counted
+    return (f"{parameters:,}", parameters) if parameters else ("", "")
+
+
+def shown_seconds(run: Facts) -> tuple[str, Any]:
+    spent = run.total_seconds
+    return ("", "") if spent is None else (format_seconds(spent), spent)
 
 
 def _results(runs: Sequence[Facts], names: Sequence[str]) -> Html:
     rows = []
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        size, spent = parameters(run), run.total_seconds
+        adds = run.counts.multiply_adds if run.counts else None
         rows.append(
             [
                 named(number, name),
                 shown_accuracy(run),
-                f"{size:,}" if size else "",
-                in_short(run.counts.multiply_adds) if run.counts else "",
-                format_seconds(spent) if spent is not None else "",
+                shown_parameters(run),
+                (in_short(adds), adds) if adds else ("", ""),
+                shown_seconds(run),
                 SCHEDULES.get(run.schedule, run.schedule),
                 STATES[run.state],
             ]

@@ -50,12 +50,16 @@ def join(parts: Iterable[Any]) -> Html:
 
 
 def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], **attributes: Any) -> Html:
-    """The first cell of a row is its heading; it scrolls by itself where it is too wide."""
+    """The first cell of a row is its heading; it scrolls by itself where it is too wide.
+
+    A cell may be a pair of what is shown and what it is sorted by.
+    """
     header = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
     lines = []
     for first, *rest in rows:
-        cells = [tag("th", first, scope="row"), *(tag("td", cell) for cell in rest)]
-        lines.append(tag("tr", *cells))
+        pairs = [cell if isinstance(cell, tuple) else (cell, None) for cell in rest]
+        cells = [tag("td", shown, data_value=value) for shown, value in pairs]
+        lines.append(tag("tr", tag("th", first, scope="row"), *cells))
     return tag("div", tag("table", header, tag("tbody", *lines), **attributes), class_="scroll")
 
 

@@ -9,10 +9,9 @@ from etils import epath
 
 from istanas_jax import report
 from istanas_jax.files import in_bucket, write_whole
-from istanas_jax.progress import format_seconds
-from istanas_jax.report_compare import accuracy, parameters, shown_accuracy
+from istanas_jax.report_compare import shown_accuracy, shown_parameters, shown_seconds
 from istanas_jax.report_facts import Facts, gather, is_run, last_sign
-from istanas_jax.report_html import Html, join, page, tag
+from istanas_jax.report_html import Html, join, page, table, tag
 
 NAME = "index.html"
 
@@ -56,21 +55,16 @@ def _link(run: epath.Path, index: epath.Path) -> str:
     return os.path.relpath(os.path.join(os.path.abspath(run), report.NAME), here)
 
 
-def _line(run: Facts, link: str) -> Html:
-    value, size, spent = accuracy(run), parameters(run), run.total_seconds
-    cells = [
-        (report.SCHEDULES.get(run.schedule, run.schedule), None),
+def _line(run: Facts, link: str) -> list:
+    return [
+        tag("a", run.name, href=_address(link)),
+        report.SCHEDULES.get(run.schedule, run.schedule),
         (tag("span", report.STATES[run.state], class_=f"state {run.state}"), run.state),
-        (shown_accuracy(run), "" if value is None else value),
-        (f"{size:,}" if size else "", size or ""),
-        ("" if spent is None else format_seconds(spent), "" if spent is None else spent),
+        shown_accuracy(run),
+        shown_parameters(run),
+        shown_seconds(run),
         (report.shown_time(run.when), run.when or ""),
     ]
-    return tag(
-        "tr",
-        tag("th", tag("a", run.name, href=_address(link)), scope="row"),
-        *(tag("td", text, data_value=value) for text, value in cells),
-    )
 
 
 def _address(path: str) -> str:
@@ -78,17 +72,15 @@ def _address(path: str) -> str:
     return "./" + quote(path)
 
 
-def _page(name: str, lines: list[Html], remarks: list[Html]) -> str:
+def _page(name: str, lines: list[list], remarks: list[Html]) -> str:
     head = ["run", "schedule", "state", "test accuracy", "parameters", "time", "last sign of life"]
-    columns = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in head)))
-    rows = tag("table", columns, tag("tbody", *lines), class_="sortable index")
     count = f"{len(lines)} run{'s' * (len(lines) != 1)}"
     lead = f"{count}. A click on a heading sorts; `report A B` compares runs on one page."
     body = join(
         [
             tag("section", tag("h1", name or "runs"), tag("p", lead, class_="lead"), class_="hero"),
             *remarks,
-            tag("div", rows, class_="scroll", id="runs"),
+            table(head, lines, class_="sortable"),
         ]
     )
     return page(f"{name or 'runs'} · istanas", body, {"kind": "index"})

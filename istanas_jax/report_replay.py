@@ -18,6 +18,7 @@ from etils import epath
 from istanas_jax import drawing, metrics
 from istanas_jax.genotype import Genotype
 
+NEEDED = ("phase", "step", "z", "support", "coefficients", "frozen")  # of a row
 MAX_FRAMES = 600  # of a page
 MAX_BYTES = 2_200_000  # of frames and drawings of a page, leaving room for the rest of 3 MB
 
@@ -30,6 +31,8 @@ def read(workdir: epath.Path) -> dict[str, list[dict]]:
     path = workdir / metrics.REPLAY
     searches: dict[str, list[dict]] = {}
     for row in metrics.read(path) if path.exists() else ():
+        if missing := [key for key in NEEDED if key not in row]:
+            raise ValueError(f"a row has no {missing[0]}")
         searches.setdefault(row["phase"], []).append(row)
     return {phase: sorted(rows, key=lambda row: row["step"]) for phase, rows in searches.items()}
 

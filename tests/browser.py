@@ -48,6 +48,9 @@ class Browser:
         try:
             self._wait()
             answer = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        except RuntimeError as error:
+            self._end()
+            raise Missing(f"chromium does not start: {error}") from None
         except BaseException:
             self._end()
             raise

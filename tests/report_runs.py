@@ -1,6 +1,7 @@
-"""Folders of runs for the tests of `report`: what a run leaves, without running one."""
+"""For the tests of `report`: folders as runs leave them, without running one; pages taken apart."""
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +122,45 @@ def connection(flat: int) -> str:
     """As the page names it."""
     operation, source = search_space.connection(flat)
     return f"{operation}({['cₖ₋₂', 'cₖ₋₁'][source] if source < 2 else f'node {source - 2}'})"
+
+
+VOID = {"meta", "link", "input", "br", "img"}
+
+
+class Page(HTMLParser):
+    """A page taken apart; fails where an element is not closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.text, self.open, self.tags, self.data = text, [], [], {}
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, name, attributes):
+        attributes = dict(attributes)
+        self.tags.append((name, attributes))
+        if name not in VOID:
+            self.open.append((name, attributes.get("id")))
+
+    def handle_startendtag(self, name, attributes):
+        self.tags.append((name, dict(attributes)))
+
+    def handle_endtag(self, name):
+        assert self.open.pop()[0] == name
+
+    def handle_data(self, text):
+        for _, key in self.open:
+            if key:
+                self.data[key] = self.data.get(key, "") + text
+
+    def of(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+    @property
+    def json(self):
+        return json.loads(self.data["data"])
+
+
+def read(path) -> Page:
+    return Page(path.read_text())

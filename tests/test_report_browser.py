@@ -264,6 +264,10 @@ def test_comparison_and_index(browser, run, tmp_path):
         "[...document.querySelectorAll('.chart .legend')[0].children].map((l) => l.textContent)"
     )
     assert browser.run(legend) == ["digits", "b"]
+    names = "[...document.querySelectorAll('#results tbody th')].map((cell) => cell.textContent)"
+    assert browser.run(names) == ["digits", "b"]
+    browser.click("#results th:nth-child(5) button")  # time, as a number
+    assert browser.run(names) == ["b", "digits"]
     browser.open(paths[1])
     names = "[...document.querySelectorAll('tbody a')].map((a) => a.textContent)"
     assert browser.run(names) == ["a", "b"]
