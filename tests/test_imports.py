@@ -21,7 +21,7 @@ LEVELS = [
         "bench.switch report report_facts report_html report_replay report_series report_folds "
         "report_compare report_index",
         "two_stage one_stage retrain",
-        "cli cli_runs cli_look cli_bench __main__",
+        "api cli cli_runs cli_look cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]
