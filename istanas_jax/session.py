@@ -12,7 +12,7 @@ from typing import TextIO
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import curves, data, drawing, metrics
+from istanas_jax import curves, data, drawing, metrics, report
 from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.config_check import check_config
 from istanas_jax.data import Dataset
@@ -105,12 +105,27 @@ def write_architecture(session: Session, genotype: Genotype, coefficients=None) 
 
 
 def write_result(session: Session, result: dict) -> dict:
-    """result.json, which is returned, and the curves; then the result in words."""
+    """result.json, which is returned, curves and report; the result in words."""
     if is_leader():
         curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
         session.workdir.write("result.json", result)
         session.say(in_words(result, session.workdir))
-    return from_leader(result)
+    result = from_leader(result)
+    write_report(session)  # last: nobody waits for it
+    return result
+
+
+def write_report(session: Session) -> None:
+    """The page of the run; a run that cannot have one is not lost."""
+    if not is_leader():
+        return
+    try:
+        session.say(f"the report is {report.write(session.workdir.path)}")
+    except Exception as error:  # of a page that is only looked at
+        session.say(
+            f"the report could not be written ({error}); once that is mended: "
+            f"python -m istanas_jax report {session.workdir.path}"
+        )
 
 
 def accuracies(trainings: list[dict]) -> dict:

@@ -14,6 +14,7 @@ from istanas_jax.session import (
     each_once,
     open_session,
     write_architecture,
+    write_report,
     write_result,
 )
 from istanas_jax.training import TrainTask, retrain_net
@@ -40,7 +41,9 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
-        return _search(session)[1]
+        best = _search(session)[1]
+        write_report(session)
+        return best
 
 
 def _search(session: Session) -> tuple[list[dict], dict]:

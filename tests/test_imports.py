@@ -16,12 +16,13 @@ LEVELS = [
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoint_files checkpoints provenance metrics "
-        "inspection inspection_arch inspection_diff inspection_files inspection_table progress "
-        "curves workdir config_check interrupts session trained loop search training export "
-        "predict outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data "
-        "bench.switch",
+        "progress curves workdir config_check config_files interrupts session trained loop search "
+        "training export predict outline hlo plan plan_table inspection inspection_arch "
+        "inspection_diff inspection_files inspection_table report report_facts report_html "
+        "report_replay report_series report_folds report_compare report_index bench.recovery "
+        "bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "config_files api cli cli_runs cli_bench cli_look __main__",
+        "api cli cli_runs cli_look cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]
