@@ -74,7 +74,9 @@ def _add_inspect(commands) -> None:
 
 def _inspect(args) -> int:
     # Here, so that the other commands need not wait for them.
-    from istanas_jax import inspection, inspection_diff, inspection_table
+    from istanas_jax.inspection import table
+    from istanas_jax.inspection.diff import diff
+    from istanas_jax.inspection.figures import inspect, save_array
 
     if args.path is None and not args.diff:
         raise ValueError("give the PATH of a run or a checkpoint")
@@ -83,12 +85,12 @@ def _inspect(args) -> int:
     if args.array and (args.diff or args.params):
         raise ValueError("--array goes with neither --diff nor --params")
     if args.diff:
-        figures = inspection_diff.diff(*args.diff, inside=args.path, params=args.params)
-        return show(args, figures, inspection_table.diff_table)
+        figures = diff(*args.diff, inside=args.path, params=args.params)
+        return show(args, figures, table.diff_table)
     if args.array:
-        figures = inspection.save_array(args.path, args.array, args.out)
-        return show(args, figures, inspection_table.show_array)
-    return show(args, inspection.inspect(args.path, args.params), inspection_table.table)
+        figures = save_array(args.path, args.array, args.out)
+        return show(args, figures, table.show_array)
+    return show(args, inspect(args.path, args.params), table.table)
 
 
 def _add_report(commands) -> None:
@@ -106,14 +108,14 @@ def _add_report(commands) -> None:
 
 
 def _report(args) -> int:
-    from istanas_jax import report, report_compare, report_index
-    from istanas_jax.report_facts import is_run
+    from istanas_jax.report import compare, index, run_page
+    from istanas_jax.report.facts import is_run
 
     if len(args.workdirs) > 1:
-        path = report_compare.write(args.workdirs, args.out or report_compare.NAME)
+        path = compare.write(args.workdirs, args.out or compare.NAME)
     elif is_run(args.workdirs[0]):
-        path = report.write(args.workdirs[0], args.out)
+        path = run_page.write(args.workdirs[0], args.out)
     else:
-        path = report_index.write(args.workdirs[0], args.out)
+        path = index.write(args.workdirs[0], args.out)
     print(path)
     return 0

@@ -12,7 +12,7 @@ from typing import TextIO
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax import curves, data, drawing, metrics, report
+from istanas_jax import curves, data, drawing, metrics
 from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.config_check import check_config
 from istanas_jax.data import Dataset
@@ -23,6 +23,7 @@ from istanas_jax.parallel import Devices, from_leader, is_leader, on_all_hosts
 from istanas_jax.progress import format_seconds
 from istanas_jax.provenance import provenance
 from istanas_jax.recipes import check_batches
+from istanas_jax.report import run_page
 from istanas_jax.workdir import Workdir
 
 
@@ -120,7 +121,7 @@ def write_report(session: Session) -> None:
     if not is_leader():
         return
     try:
-        session.say(f"the report is {report.write(session.workdir.path)}")
+        session.say(f"the report is {run_page.write(session.workdir.path)}")
     except Exception as error:  # of a page that is only looked at
         session.say(
             f"the report could not be written ({error}); once that is mended: "

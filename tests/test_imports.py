@@ -17,10 +17,10 @@ LEVELS = [
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps recipes evaluation checkpoint_files checkpoints provenance metrics "
         "progress curves workdir config_check config_files interrupts session trained loop search "
-        "training export predict outline hlo plan plan_table inspection inspection_arch "
-        "inspection_diff inspection_files inspection_table report report_facts report_html "
-        "report_replay report_series report_folds report_compare report_index bench.recovery "
-        "bench.step bench.loop bench.data bench.switch",
+        "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
+        "inspection.diff inspection.files inspection.table report.run_page report.facts "
+        "report.html report.replay report.series report.folds report.compare report.index "
+        "bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
         "api cli cli_runs cli_look cli_bench __main__",
     )

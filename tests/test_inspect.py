@@ -18,11 +18,12 @@ from conftest import ROOT
 from inspecting import inspect, page, refused
 from jax import lax
 
-from istanas_jax import inspection_files, one_stage, search, train_state, training, two_stage
+from istanas_jax import one_stage, search, train_state, training, two_stage
 from istanas_jax.active_set import kkt_residual
 from istanas_jax.architecture import ArchState, coefficients, move
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import Genotype
+from istanas_jax.inspection import files
 from istanas_jax.parallel import AXIS
 from istanas_jax.train_state import Totals
 
@@ -254,14 +255,14 @@ def test_optimisers(runs, capsys):
 
 def test_only_what_is_asked_for_is_read(runs, tmp_path, capsys, monkeypatch):
     read = []
-    whole = inspection_files.read_arrays
+    whole = files.read_arrays
 
     def record(path, leaves, names):
         names = list(names)
         read.extend(names)
         return whole(path, leaves, names)
 
-    monkeypatch.setattr(inspection_files, "read_arrays", record)
+    monkeypatch.setattr(files, "read_arrays", record)
     inspect(capsys, runs / "one" / "checkpoints" / "search_0")
     assert "arch.z" in read and not [n for n in read if "params" in n or "stats" in n]
     read.clear()

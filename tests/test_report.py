@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import pytest
 from report_runs import config, epochs_of, make_run, read, recoveries, write_rows
 
-from istanas_jax import drawing, report, report_compare, report_index, session
+from istanas_jax import drawing, session
 from istanas_jax.cli import main
 from istanas_jax.genotype import Genotype, load
-from istanas_jax.report_facts import gather
-from istanas_jax.report_html import Html, embed, tag
-from istanas_jax.report_series import charts
-from istanas_jax.report_series import time as time_spent
+from istanas_jax.report import compare, index, run_page
+from istanas_jax.report.facts import gather
+from istanas_jax.report.html import Html, embed, tag
+from istanas_jax.report.series import charts
+from istanas_jax.report.series import time as time_spent
 from istanas_jax.workdir import Workdir
 
 EVIL = '<img src=x onerror="alert(1)">&</script>'
@@ -29,7 +30,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return read(report.write(run))
+    return read(run_page.write(run))
 
 
 def test_needs_nothing_but_itself(page):
@@ -81,7 +82,7 @@ def test_published_cells_without_indices(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config("retrain")))
     genotype = load("AmoebaNet_A")
     (tmp_path / "genotype.json").write_text(genotype.to_json())
-    page = read(report.write(tmp_path))
+    page = read(run_page.write(tmp_path))
     assert "as-indices" not in page.data
     assert "node 0 = " in page.data["as-words"]
     assert "replay" not in [attributes.get("id") for attributes in page.of("section")]
@@ -129,7 +130,7 @@ def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
     started |= {"config": "mine.py:small", "overrides": ["--config.search.epochs=4"]}
     started |= {"versions": {"jax": "9.9"}, "commit": "abc123"}
     (run / "started.json").write_text(json.dumps(started))
-    page = read(report.write(run))
+    page = read(run_page.write(run))
     assert "2 of " in page.data["config"] and "differ from mine.py" in page.data["config"]
     assert page.text.count("<mark>4</mark>") == 2
     assert page.data["resume"] == "python -m istanas_jax run --workdir 'my runs'"
@@ -137,9 +138,9 @@ def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
     assert "9.9" in page.data["versions"] and "abc123" in page.data["versions"]
     same = (tmp_path / "mine.py").read_text().replace("'epochs': 9", "'epochs': 4")
     (tmp_path / "mine.py").write_text(same)
-    assert "All as in mine.py" in read(report.write(run)).data["config"]
+    assert "All as in mine.py" in read(run_page.write(run)).data["config"]
     (tmp_path / "mine.py").write_text("1 / 0")
-    assert "is not at hand" in read(report.write(run)).data["config"]
+    assert "is not at hand" in read(run_page.write(run)).data["config"]
 
 
 def test_no_text_becomes_code(tmp_path):
@@ -147,14 +148,14 @@ def test_no_text_becomes_code(tmp_path):
     (run / "started.json").write_text(json.dumps({"config": EVIL, "overrides": [EVIL]}))
     rows = epochs_of(f"search {EVIL}", 2)
     write_rows(run / "metrics.jsonl", rows)
-    for path in (report.write(run), report_compare.write([run, run], tmp_path / "c.html")):
+    for path in (run_page.write(run), compare.write([run, run], tmp_path / "c.html")):
         page = read(path)
         assert "<img" not in page.text
         assert not page.of("img")
     assert page.json["charts"][0]["lines"][0]["phase"] == f"search {EVIL}"
-    index = read(report_index.write(tmp_path))
-    assert not index.of("b")
-    assert index.of("a")[0]["href"] == "./a%3Cb%3E%26c/report.html"
+    listed = read(index.write(tmp_path))
+    assert not listed.of("b")
+    assert listed.of("a")[0]["href"] == "./a%3Cb%3E%26c/report.html"
     assert embed({"a": EVIL}).count("<") == 0
     assert tag("p", EVIL, Html("<b>"), title=EVIL).count("<") == 3
 
@@ -167,9 +168,9 @@ def test_run_still_going(tmp_path):
         file.write('{"phase": "search 0", "z": [[[0.1, ')
     with open(run / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        page = read(report.write(run))
+        page = read(run_page.write(run))
         assert '<span class="state running">running</span>' in page.text
-    assert '<span class="state stopped">not finished</span>' in read(report.write(run)).text
+    assert '<span class="state stopped">not finished</span>' in read(run_page.write(run)).text
     assert "<dt>epochs of retrain 0</dt><dd>2 of 4</dd>" in page.text
     assert "export" not in page.data
     assert len(page.json["replays"][0]["frames"]) == 13
@@ -189,7 +190,7 @@ def test_killed_early(tmp_path, first):
         rows = recoveries(0)[:1]
         del rows[0]["distance"], rows[0]["kkt"], rows[0]["budget_decided"]
         write_rows(tmp_path / "replay.jsonl", rows)
-    page = read(report.write(tmp_path))
+    page = read(run_page.write(tmp_path))
     assert "not finished" in page.text and "No epoch has come to its end yet" in page.text
     assert ("No architecture has been recovered yet" in page.text) != first
     assert ("There is no replay" in page.text) != first
@@ -203,14 +204,14 @@ def test_odd_rows_do_not_lose_the_page(tmp_path):
     odd = epochs_of("search 0", 3)
     odd[1] |= {"loss": "nan", "accuracy": None}
     write_rows(run / "metrics.jsonl", odd)
-    frame = read(report.write(run)).json["replays"][0]["frames"][2]
+    frame = read(run_page.write(run)).json["replays"][0]["frames"][2]
     assert frame["distance"][0][0] is None
     write_rows(run / "replay.jsonl", [{"phase": "search 0", "step": 0}])
-    assert "replay.jsonl cannot be read: a row has no z." in report.write(run).read_text()
+    assert "replay.jsonl cannot be read: a row has no z." in run_page.write(run).read_text()
     write_rows(run / "replay.jsonl", [recoveries(0)[0] | {"coefficients": [[], []]}])
-    assert "The rows of the replay are not as expected" in report.write(run).read_text()
+    assert "The rows of the replay are not as expected" in run_page.write(run).read_text()
     (run / "replay.jsonl").write_text("no JSON\n{}\n")
-    assert "replay.jsonl cannot be read" in report.write(run).read_text()
+    assert "replay.jsonl cannot be read" in run_page.write(run).read_text()
 
 
 def test_comparison(tmp_path, monkeypatch, capsys):
@@ -228,7 +229,7 @@ def test_comparison(tmp_path, monkeypatch, capsys):
         "search.epochs",
         "retrain.epochs",
     ]
-    report_compare.write([runs[0], runs[0]], tmp_path / "same.html")
+    compare.write([runs[0], runs[0]], tmp_path / "same.html")
     assert "The configs are the same" in (tmp_path / "same.html").read_text()
 
 
@@ -241,14 +242,14 @@ def test_index(tmp_path, capsys):
     assert [a["href"] for a in page.of("a")] == ["./one/report.html", "./two%20words/report.html"]
     assert [cell.get("data-value") for cell in page.of("td")][1::6] == ["finished", "stopped"]
     written = (tmp_path / "one" / "report.html").stat().st_mtime_ns
-    report_index.write(tmp_path)
+    index.write(tmp_path)
     assert (tmp_path / "one" / "report.html").stat().st_mtime_ns == written
     later = time.time() + 60
     os.utime(tmp_path / "one" / "metrics.jsonl", (later, later))
-    report_index.write(tmp_path)
+    index.write(tmp_path)
     assert (tmp_path / "one" / "report.html").stat().st_mtime_ns > written
     (tmp_path / "two words" / "metrics.jsonl").write_text("no JSON\n{}\n")
-    report_index.write(tmp_path)
+    index.write(tmp_path)
     page = read(tmp_path / "index.html")
     assert len(page.of("a")) == 1 and "two words: " in page.text
 
@@ -270,7 +271,7 @@ def test_a_page_that_cannot_be_written_loses_no_run(tmp_path, monkeypatch):
     open_run = SimpleNamespace(workdir=Workdir(make_run(tmp_path / "run")), say=said.append)
     session.write_report(open_run)
     assert said == [f"the report is {tmp_path / 'run' / 'report.html'}"]
-    monkeypatch.setattr(report, "write", lambda path: 1 / 0)
+    monkeypatch.setattr(run_page, "write", lambda path: 1 / 0)
     session.write_report(open_run)
     assert said[1].startswith("the report could not be written (division by zero); once that is ")
     assert said[1].endswith(f"python -m istanas_jax report {tmp_path / 'run'}")

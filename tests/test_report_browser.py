@@ -6,7 +6,7 @@ import pytest
 from browser import Browser, Missing
 from report_runs import connection, make_run
 
-from istanas_jax import report, report_compare, report_index
+from istanas_jax.report import compare, index, run_page
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
 SPACE, RIGHT, END, CONTROL = " ", "\ue014", "\ue010", "\ue009"  # keys, as the protocol writes them
@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(run):
-    return report.write(run)
+    return run_page.write(run)
 
 
 @pytest.fixture
@@ -247,8 +247,8 @@ def test_reduced_motion(page, run):
 def test_comparison_and_index(browser, run, tmp_path):
     other = make_run(tmp_path / "runs" / "b", epochs=5, finished=False, replay=False)
     make_run(tmp_path / "runs" / "a", epochs=2)
-    paths = [report_compare.write([run, other], tmp_path / "compared.html")]
-    paths.append(report_index.write(tmp_path / "runs"))
+    paths = [compare.write([run, other], tmp_path / "compared.html")]
+    paths.append(index.write(tmp_path / "runs"))
     paths.append(tmp_path / "runs" / "b" / "report.html")  # written by the index, without a replay
     browser.console(), browser.requests()
     for path in paths:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from report_runs import make_run, read, recoveries
 
-from istanas_jax import report, report_replay
+from istanas_jax.report import replay, run_page
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return read(report.write(run))
+    return read(run_page.write(run))
 
 
 def test_replay_holds_the_rows(run, page):
@@ -77,7 +77,7 @@ def test_small_enough(tmp_path, nodes, per_epoch):
     """50 epochs, also with thousands of recoveries and twice the nodes: under 3 MB, in seconds."""
     run = make_run(tmp_path / "long", epochs=50, per_epoch=per_epoch, nodes=nodes)
     begin = time.monotonic()
-    page = read(report.write(run))
+    page = read(run_page.write(run))
     assert time.monotonic() - begin < 30
     assert len(page.text.encode()) < 3_000_000
     (replay,) = page.json["replays"]
@@ -98,9 +98,9 @@ def test_long_lived_changes_are_kept_first():
     for number, row in enumerate(rows):
         row["step"], row["frozen"] = [0, 10, 20, 30, 80, 90, 100][number], [[False], [False]]
         row["support"] = [[[number, 13]], [[0, 1]]]
-    kept = report_replay.choose(rows, report_replay.Drawings(), frames=3, size=10**6)
+    kept = replay.choose(rows, replay.Drawings(), frames=3, size=10**6)
     assert [row["step"] for row in kept] == [0, 30, 100]
-    assert report_replay.choose(rows, report_replay.Drawings(), frames=0, size=0) == [
+    assert replay.choose(rows, replay.Drawings(), frames=0, size=0) == [
         rows[0],
         rows[-1],
     ]

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from etils import epath
 
-from istanas_jax import report
 from istanas_jax.files import in_bucket, write_whole
-from istanas_jax.report_compare import shown_accuracy, shown_parameters, shown_seconds
-from istanas_jax.report_facts import Facts, gather, is_run, last_sign
-from istanas_jax.report_html import Html, join, page, table, tag
+from istanas_jax.report import run_page
+from istanas_jax.report.compare import shown_accuracy, shown_parameters, shown_seconds
+from istanas_jax.report.facts import Facts, gather, is_run, last_sign
+from istanas_jax.report.html import Html, join, page, table, tag
 
 NAME = "index.html"
 
@@ -26,7 +26,7 @@ def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> ep
     for run in runs:
         try:
             if is_old(run):
-                report.write(run)
+                run_page.write(run)
             lines.append(_line(gather(run), _link(run, path)))
         except ValueError as error:  # of one run: the others are shown all the same
             remarks.append(tag("p", f"{run.name}: {error}.", class_="remark"))
@@ -44,26 +44,26 @@ def find_runs(folder: str | os.PathLike) -> list[epath.Path]:
 
 def is_old(run: epath.Path) -> bool:
     """Whether its page is missing, or the run has gone on since it was written."""
-    path = run / report.NAME
+    path = run / run_page.NAME
     return not path.exists() or path.stat().mtime < (last_sign(run) or 0)
 
 
 def _link(run: epath.Path, index: epath.Path) -> str:
     if in_bucket(index):
-        return f"{run.name}/{report.NAME}"
+        return f"{run.name}/{run_page.NAME}"
     here = os.path.dirname(os.path.abspath(index))
-    return os.path.relpath(os.path.join(os.path.abspath(run), report.NAME), here)
+    return os.path.relpath(os.path.join(os.path.abspath(run), run_page.NAME), here)
 
 
 def _line(run: Facts, link: str) -> list:
     return [
         tag("a", run.name, href=_address(link)),
-        report.SCHEDULES.get(run.schedule, run.schedule),
-        (tag("span", report.STATES[run.state], class_=f"state {run.state}"), run.state),
+        run_page.SCHEDULES.get(run.schedule, run.schedule),
+        (tag("span", run_page.STATES[run.state], class_=f"state {run.state}"), run.state),
         shown_accuracy(run),
         shown_parameters(run),
         shown_seconds(run),
-        (report.shown_time(run.when), run.when or ""),
+        (run_page.shown_time(run.when), run.when or ""),
     ]
 
 

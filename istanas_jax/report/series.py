@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from istanas_jax import drawing
-from istanas_jax.report_facts import Facts
+from istanas_jax.report.facts import Facts
 from istanas_jax.search_space import OPERATIONS
 
 # Title, unit, and the keys of a row that are shown together.

@@ -10,9 +10,17 @@ import numpy as np
 from etils import epath
 
 from istanas_jax.genotype import Genotype
-from istanas_jax.inspection import architecture, group_of, matching, norm, plain, short, what
-from istanas_jax.inspection_arch import CELL_TYPES, FIELDS, genotype_of
-from istanas_jax.inspection_files import Checkpoint, open_checkpoint
+from istanas_jax.inspection.arch import CELL_TYPES, FIELDS, genotype_of
+from istanas_jax.inspection.figures import (
+    architecture,
+    group_of,
+    matching,
+    norm,
+    plain,
+    short,
+    what,
+)
+from istanas_jax.inspection.files import Checkpoint, open_checkpoint
 
 
 def diff(

@@ -96,7 +96,7 @@ def legend() -> Html:
 
 def page(title: str, body: Html, data: dict) -> str:
     """The whole page, as text; `data` is what its scripts read."""
-    folder = resources.files("istanas_jax") / "report_page"
+    folder = resources.files("istanas_jax.report") / "page"
     read = lambda name: (folder / name).read_text(encoding="utf-8")  # noqa: E731
     parts = {
         "title": html.escape(title),

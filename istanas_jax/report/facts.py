@@ -11,12 +11,13 @@ from typing import Any
 
 from etils import epath
 
-from istanas_jax import metrics, report_replay
-from istanas_jax.checkpoints import CheckpointError, read_about
+from istanas_jax import metrics
+from istanas_jax.checkpoint_files import CheckpointError, read_about
 from istanas_jax.config_files import load_config
 from istanas_jax.describe import Counts, count
 from istanas_jax.files import in_bucket
 from istanas_jax.genotype import Genotype
+from istanas_jax.report import replay
 from istanas_jax.search_space import reduction_cells
 from istanas_jax.target_net import TargetNet
 from istanas_jax.trained import FOLDER
@@ -88,7 +89,7 @@ def gather(path: str | os.PathLike) -> Facts:
     )
     facts.state = state(workdir, facts)
     try:
-        facts.searches = report_replay.read(folder)
+        facts.searches = replay.read(folder)
     except (ValueError, KeyError, TypeError) as error:
         facts.remarks.append(f"{metrics.REPLAY} cannot be read: {error}.")
     _find_genotype(workdir, facts)

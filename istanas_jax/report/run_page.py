@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 from etils import epath
 
-from istanas_jax import drawing, report_series
+from istanas_jax import drawing
 from istanas_jax.files import write_whole
 from istanas_jax.progress import format_seconds
-from istanas_jax.report_facts import Facts, gather
-from istanas_jax.report_folds import all_folds, in_words
-from istanas_jax.report_html import (
+from istanas_jax.report import series
+from istanas_jax.report.facts import Facts, gather
+from istanas_jax.report.folds import all_folds, in_words
+from istanas_jax.report.html import (
     Html,
     fold,
     join,
@@ -21,7 +22,7 @@ from istanas_jax.report_html import (
     section,
     tag,
 )
-from istanas_jax.report_replay import Drawings, replays
+from istanas_jax.report.replay import Drawings, replays
 
 NAME = "report.html"
 SCHEDULES = {
@@ -65,9 +66,9 @@ def run_page(facts: Facts) -> str:
     data = {
         "kind": "run",
         "replays": found,
-        "operations": report_series.operations(),
-        "charts": report_series.charts(facts),
-        "time": report_series.time(facts),
+        "operations": series.operations(),
+        "charts": series.charts(facts),
+        "time": series.time(facts),
         "widths": [drawing.THIN, drawing.THICK],
     }
     return page(f"{facts.name} · istanas", body, data)

@@ -9,11 +9,17 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from istanas_jax import inspection_arch
 from istanas_jax.checkpoint_files import CheckpointError, steps_in
 from istanas_jax.files import write_whole
 from istanas_jax.genotype_check import suggest
-from istanas_jax.inspection_files import (
+from istanas_jax.inspection.arch import (
+    FIELDS,
+    Replay,
+    describe_nodes,
+    genotype_of,
+    read_replay,
+)
+from istanas_jax.inspection.files import (
     TRAINED,
     Checkpoint,
     open_checkpoint,
@@ -101,17 +107,17 @@ def _epoch_so_far(arrays: Mapping[str, np.ndarray]) -> dict | None:
 
 def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> dict | None:
     """Both cells: of a search as they are now, later as they were found."""
-    arch = {field: arrays.get(f"arch.{field}") for field in inspection_arch.FIELDS}
+    arch = {field: arrays.get(f"arch.{field}") for field in FIELDS}
     if all(x is not None for x in arch.values()):
         lam = checkpoint.config.get("architecture", {}).get("lam")
         replay = _replay(checkpoint)
         return {
             "source": "checkpoint",
-            "genotype": inspection_arch.genotype_of(arch["support"]).to_dict(),
+            "genotype": genotype_of(arch["support"]).to_dict(),
             "lambda": lam,
             "recovered_at_step": replay.step if replay else None,
             "uncertified": int(arrays["uncertified"]) if "uncertified" in arrays else None,
-            "nodes": inspection_arch.describe_nodes(arch, lam, replay),
+            "nodes": describe_nodes(arch, lam, replay),
         }
     if "genotype" in checkpoint.about:
         return {"source": "checkpoint", "genotype": checkpoint.about["genotype"]}
@@ -126,13 +132,13 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
     return found
 
 
-def _replay(checkpoint: Checkpoint) -> inspection_arch.Replay | None:
+def _replay(checkpoint: Checkpoint) -> Replay | None:
     log = checkpoint.workdir and checkpoint.workdir / "replay.jsonl"
     if not log or not log.exists():
         return None
     lines = log.read_text().splitlines()
     try:
-        return inspection_arch.read_replay(lines, checkpoint.about.get("phase"), checkpoint.step)
+        return read_replay(lines, checkpoint.about.get("phase"), checkpoint.step)
     except (KeyError, IndexError, TypeError) as error:
         raise CheckpointError(f"{log} is not a replay log: {error!r}") from error
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from etils import epath
 
-from istanas_jax import report_series
 from istanas_jax.files import write_whole
 from istanas_jax.progress import format_seconds
-from istanas_jax.report import SCHEDULES, STATES, cell_figures, in_short
-from istanas_jax.report_facts import Facts, gather
-from istanas_jax.report_folds import show
-from istanas_jax.report_html import COLOURS, Html, join, legend, page, section, table, tag
+from istanas_jax.report import series
+from istanas_jax.report.facts import Facts, gather
+from istanas_jax.report.folds import show
+from istanas_jax.report.html import COLOURS, Html, join, legend, page, section, table, tag
+from istanas_jax.report.run_page import SCHEDULES, STATES, cell_figures, in_short
 from istanas_jax.workdir import flat
 
 NAME = "comparison.html"
@@ -114,14 +114,14 @@ def _charts(runs: Sequence[Facts], names: Sequence[str]) -> list[dict]:
     """A chart for each quantity, the lines of all runs in it."""
     together: dict[tuple[str, str], dict] = {}
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        for spec in report_series.charts(run):
+        for spec in series.charts(run):
             # A one-stage run's training is compared with the training of found cells.
             kind = "retrain" if spec["kind"] == "train" else spec["kind"]
             chart = together.setdefault((kind, spec["title"]), spec | {"kind": kind, "lines": []})
             chart["lines"] += [
                 line | {"run": name, "colour": colour(number)} for line in spec["lines"]
             ]
-    order = {title: place for place, (title, _, _) in enumerate(report_series.CHARTS)}
+    order = {title: place for place, (title, _, _) in enumerate(series.CHARTS)}
     return sorted(
         together.values(), key=lambda chart: (chart["kind"] != "search", order[chart["title"]])
     )

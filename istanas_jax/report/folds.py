@@ -9,8 +9,8 @@ from typing import Any
 from istanas_jax.files import in_bucket
 from istanas_jax.genotype import Genotype, GenotypeError
 from istanas_jax.progress import format_seconds
-from istanas_jax.report_facts import Facts, differences
-from istanas_jax.report_html import Html, copyable, fold, table, tag
+from istanas_jax.report.facts import Facts, differences
+from istanas_jax.report.html import Html, copyable, fold, table, tag
 from istanas_jax.workdir import flat
 
 
