@@ -20,6 +20,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search = paper.network()
     config.search.update(
         {
+            "method": "ista",
             "cells": 8,  # supplement: 6 normal and 2 reduction cells
             "channels": 16,  # supplement
             "auxiliary_weight": 0.0,

@@ -35,7 +35,7 @@ def get_config(variant: str = "") -> ConfigDict:
 
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0}
     config.search = paper.network()
-    config.search.update(small | {"epochs": 40, "batch": 64})
+    config.search.update(small | {"method": "ista", "epochs": 40, "batch": 64})
     config.search.b = paper.adam(5e-3)  # a twelfth of the paper's steps
     config.search.budget = paper.budget()
     target = paper.network()

@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> ConfigDict:
 
     config.search = paper.network()
     config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0})
-    config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
+    config.search.update({"method": "ista", "cutout": 0, "epochs": 50, "batch": 64})
     config.search.update({"runs": 1, "weights_fraction": 0.5})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
     config.search.b = paper.adam(2e-3)

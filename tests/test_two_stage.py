@@ -18,8 +18,9 @@ from istanas_jax.config_files import keys, load_config
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
+from istanas_jax.methods.ista import recovery_interval
 from istanas_jax.parallel import Devices
-from istanas_jax.search import TwoStageSearch, recovery_interval, supports_of
+from istanas_jax.search import TwoStageSearch, supports_of
 from istanas_jax.session import open_session
 from istanas_jax.training import TrainTask, retrain_net
 
@@ -66,7 +67,7 @@ def searching(tmp_path_factory):
     def run(workdir, every="epoch"):
         with open_session(config, workdir) as session:
             task.session = session
-            task.every = recovery_interval(every, task.steps_per_epoch)
+            task.method.every = recovery_interval(every, task.steps_per_epoch)
             return task.run(0)
 
     return task, run
@@ -77,8 +78,8 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
     task, run = searching
     assert task.steps_per_epoch == 3
     recovered = []
-    recover = task._recover
-    task._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
+    recover = task.method._recover
+    task.method._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
     try:
         for every, expected in (
             ("epoch", [3, 6]),
@@ -89,7 +90,7 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
             run(tmp_path / every, every)
             assert recovered == expected
     finally:
-        task._recover = recover
+        task.method._recover = recover
     per_epoch, per_step = rows(tmp_path / "epoch"), rows(tmp_path / "step")
     assert [row["epoch"] for row in per_epoch] == [1, 2, 3]
     # Between the first recovery and the second, z is what it was: only `step` moved on.
@@ -185,19 +186,19 @@ def test_signal_saves_and_the_same_command_goes_on(searching, tmp_path, name):
 
 def test_uncertified_recoveries_stop_the_run(searching, tmp_path, capsys):
     task, run = searching
-    recover, failed = task._recover, []
+    recover, failed = task.method._recover, []
 
     def fails(state, disturbance):
         state, report = recover(state, disturbance)
         failed.append(report)
         return state, report | {"uncertified": len(failed)}
 
-    task._recover = fails
+    task.method._recover = fails
     try:
         with pytest.raises(TrainingError, match="search 0: the LASSO before step 4 has no cert"):
             run(tmp_path / "run", "step")
     finally:
-        task._recover = recover
+        task.method._recover = recover
     assert "the LASSO before step 1 has no certified solution" in capsys.readouterr().err
 
 
