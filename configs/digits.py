@@ -6,6 +6,7 @@ Two-stage at a size for a 2-core CPU. Variants: `:one_stage` searches and trains
 `:tiny` and `:one_stage_tiny` are smoke runs. Sizes and rates are ours.
 """
 
+import methods
 import paper
 from ml_collections import ConfigDict
 
@@ -35,13 +36,14 @@ def get_config(variant: str = "") -> ConfigDict:
 
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0}
     config.search = paper.network()
-    config.search.update(small | {"method": "ista", "epochs": 40, "batch": 64})
+    config.search.update(small | {"epochs": 40, "batch": 64})
     config.search.b = paper.adam(5e-3)  # a twelfth of the paper's steps
     config.search.budget = paper.budget()
     target = paper.network()
     target.update(small | {"epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)
     if one_stage:
+        config.search.method = "ista"
         config.search.weights = paper.sgd(0.025, decay="constant")
         config.search.b.learning_rate = 1e-3
         config.search.epochs = 100  # a limit: nodes come to rest before it
@@ -51,6 +53,8 @@ def get_config(variant: str = "") -> ConfigDict:
     else:
         config.search.update({"runs": 1, "weights_fraction": 0.5})
         config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
+        methods.add(config.search)
+        methods.small(config.search, 5e-3)
         target.update({"runs": 1, "one_stage_norms": False})
         config.retrain = target
     return paper.variant(
@@ -61,3 +65,5 @@ def get_config(variant: str = "") -> ConfigDict:
 def _tiny(config: ConfigDict) -> None:
     for phase in {"search", "retrain", "train"} & set(config):
         paper.tiny_network(config[phase])
+    if config.schedule == "two_stage":
+        methods.small(config.search, 1e-2)

@@ -21,7 +21,7 @@ from istanas_jax.loop import fit
 from istanas_jax.methods import find_method
 from istanas_jax.recipes import batch_shapes, divide_training, hold_out, make_recipe
 from istanas_jax.search_steps import evaluate_super, joint_step
-from istanas_jax.session import Session
+from istanas_jax.session import Session, add_seconds, once
 from istanas_jax.supernet import SuperNet
 from istanas_jax.target_net import TargetNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
@@ -37,6 +37,7 @@ class Search:
     """
 
     regime: str  # of the batch norms
+    stage = 0  # of the method's
     batches_per_step: int
     update: Any  # the step, one of `search_steps`
     monitored: Images  # what the result is judged by
@@ -45,7 +46,8 @@ class Search:
         config, dataset = session.config, session.dataset
         phase = config.search
         self.config, self.session, self.target = config, session, target
-        self.epochs, self.batch, self.steps_per_epoch = phase.epochs, phase.batch, steps_per_epoch
+        self.batch, self.steps_per_epoch = phase.batch, steps_per_epoch
+        self.epochs = self.method.epochs
         self.net = self.method.net(
             SuperNet(
                 classes=dataset.classes,
@@ -60,10 +62,11 @@ class Search:
                 dtype=phase.dtype,
             )
         )
+        epochs = self.method.epochs_of_w
         rate = optimizers.learning_rate(
-            phase.weights, epochs=self.epochs, steps_per_epoch=steps_per_epoch
+            phase.weights, epochs=epochs, steps_per_epoch=steps_per_epoch
         )
-        self.learning_rate = lambda step: float(rate(step))
+        self.learning_rate = lambda step: float(rate(step % (epochs * steps_per_epoch)))
         self.sgd, self.adam = optimizers.sgd(phase.weights, rate), self.method.adam()
         self._programs(make_recipe(config, phase, dataset, self.epochs * steps_per_epoch))
 
@@ -97,7 +100,8 @@ class Search:
 
     def begin(self, number: int) -> None:
         """What follows is the search of this number."""
-        self.name, self.seed = f"search {number}", self.config.seed + number
+        stage = f" stage {self.stage + 1}" if self.method.stages > 1 else ""
+        self.name, self.seed = f"search {number}{stage}", self.config.seed + number
         self.finished = False
         self.notes: dict = {}
         self.method.begin()
@@ -114,10 +118,12 @@ class Search:
         return jax.eval_shape(lambda: self._state(self.method.init(key), key))
 
     def _state(self, arch, key: jax.Array) -> SearchState:
+        return self.method.state(self.fresh_weights(arch, key), arch, self.adam)
+
+    def fresh_weights(self, arch, key: jax.Array) -> TrainState:
         x = jnp.zeros((1, *self.monitored.image_shape))
         variables = init_variables(self.net, key, x, **self.method.inputs(arch), train=False)
-        weights = TrainState.create(variables, self.sgd, self.seed)
-        return self.method.state(weights, arch, self.adam)
+        return TrainState.create(variables, self.sgd, self.seed)
 
     def compile(self, state: SearchState) -> None:
         if self._compiled:
@@ -166,13 +172,17 @@ class TwoStageSearch(Search):
 
     regime = "search"
 
-    def __init__(self, session: Session, target: TargetNet):
+    def __init__(
+        self, session: Session, target: TargetNet, *, stage: int = 0, found: dict | None = None
+    ):
         config = session.config
         self.for_w, self.for_b, self.heldout = divide_training(config, session.dataset)
         # As in the paper, whose validation half trains b.
         self.monitored = self.heldout or self.for_b
         steps = min(len(self.for_w), len(self.for_b)) // config.search.batch
-        self.method = find_method(config.search.method)(config, steps)
+        self.stage = stage
+        method = find_method(config.search.method)
+        self.method = method(config, steps, stage=stage, found=found)
         self.batches_per_step, self.update = self.method.batches_per_step, self.method.update
         super().__init__(session, steps, target)
 
@@ -184,6 +194,29 @@ class TwoStageSearch(Search):
         for_b = self._batches(self.for_b, epoch, B_STREAM, first)
         for b, w in zip(for_b, for_w, strict=True):
             yield *b, *w
+
+
+class StagedSearch:
+    """Searches one after the other, each shaped by the result of the one before it."""
+
+    def __init__(self, session: Session, target: TargetNet, stages: int):
+        self.session, self.target, self.stages = session, target, stages
+
+    def run(self, number: int) -> dict:
+        results: list[dict] = []
+        for stage in range(self.stages):
+            found = results[-1] if results else None
+            task = TwoStageSearch(self.session, self.target, stage=stage, found=found)
+            file = f"search_{number}_stage_{stage + 1}.json"
+            results.append(once(self.session, file, partial(task.run, number)))
+        return results[-1] | {"seconds": add_seconds(results)}
+
+
+def make_search(session: Session, target: TargetNet) -> TwoStageSearch | StagedSearch:
+    """What runs the searches of a two-stage config."""
+    task = TwoStageSearch(session, target)
+    stages = task.method.stages
+    return task if stages == 1 else StagedSearch(session, target, stages)
 
 
 class OneStageSearch(Search):

@@ -30,6 +30,8 @@ class Method(Protocol):
 
     def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
 
+    def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
+
     def kept(self, net: SuperNet, arch, before, after) -> Any: ...
 
 
@@ -51,35 +53,54 @@ def search_step(
     Algorithm 1, lines 3 and 4, of ISTA-NAS; the first-order approximation of DARTS.
     """
     weights = state.weights
+    fixed = {"net": net, "recipe": recipe, "method": method}
 
     def loss_of_arch(trained, stats, *batch):
         arch = method.at(state.arch, trained)
         return super_loss(weights, weights.params, arch, stats, *batch, **fixed)
 
-    fixed = {"net": net, "recipe": recipe, "method": method}
-    b_batch = (recipe.draw(weights.key(0), b_images), b_images, b_labels)
+    state = update_architecture(
+        state, b_images, b_labels, loss_of_arch=loss_of_arch, adam=adam, **fixed
+    )
+    weights, totals = update_weights(
+        state.weights, state.arch, w_images, w_labels, sgd=sgd, **fixed
+    )
+    return state.replace(weights=weights), totals
 
-    def move_arch(arch, adam_state, stats, b_totals):
+
+def update_architecture(
+    state: SearchState,
+    images,
+    labels,
+    *more,
+    loss_of_arch,
+    adam,
+    net,
+    recipe: Recipe,
+    method: Method,
+) -> SearchState:
+    """One update by the gradient of `loss_of_arch`, unless the method lets W alone move.
+
+    more: arrays that the loss takes beside this batch.
+    """
+    weights = state.weights
+    batch = (recipe.draw(weights.key(0), images), images, labels, *more)
+
+    def move(arch, adam_state, stats, b_totals):
         trained = method.trained(arch)
-        loss, logits, stats, grads = recipe.gradient(loss_of_arch, trained, stats, b_batch)
+        loss, logits, stats, grads = recipe.gradient(loss_of_arch, trained, stats, batch)
         change, adam_state = adam.update(grads, adam_state, trained)
         arch = method.moved(arch, optax.apply_updates(trained, change))
-        return arch, adam_state, stats, b_totals + batch_totals(loss, logits, b_labels)
+        return arch, adam_state, stats, b_totals + batch_totals(loss, logits, labels)
 
     before = (state.arch, state.adam, weights.stats, state.b_totals)
-    arch, adam_state, stats, b_totals = while_moving(method, weights.step, move_arch, before)
-    weights, totals = update_weights(
-        weights.replace(stats=stats), arch, w_images, w_labels, sgd=sgd, **fixed
-    )
-    return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals), totals
-
-
-def while_moving(method: Method, step: Int[Array, ""], move, before: tuple) -> tuple:
-    """`move(*before)`, or `before` as it is while the method lets W alone move."""
-    moving = method.moving(step)
+    moving = method.moving(weights.step)
     if moving is None:
-        return move(*before)
-    return lax.cond(moving, move, lambda *same: same, *before)
+        arch, adam_state, stats, b_totals = move(*before)
+    else:
+        arch, adam_state, stats, b_totals = lax.cond(moving, move, lambda *same: same, *before)
+    weights = weights.replace(stats=stats)
+    return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals)
 
 
 def update_weights(
@@ -88,7 +109,8 @@ def update_weights(
     """One update of W with the architecture as it is."""
 
     def loss_of_w(params, stats, *batch):
-        return super_loss(weights, params, arch, stats, *batch, **fixed)
+        inputs = method.inputs_of_w(arch, weights)
+        return super_loss(weights, params, arch, stats, *batch, **fixed, inputs=inputs)
 
     fixed = {"net": net, "recipe": recipe, "method": method}
     batch = (recipe.draw(weights.key(1), images), images, labels)
@@ -152,15 +174,18 @@ def super_loss(
     net: SuperNet,
     recipe: Recipe,
     method: Method,
+    inputs: dict[str, Any] | None = None,
 ):
     """Of the super-net in training; with it the logits and the moved statistics.
 
-    weights: whose step it is, for what the method draws at random.
+    Args:
+      weights: whose step it is, for what the method draws at random.
+      inputs: what the net runs with; None: as for an update of the architecture.
     """
     outputs, moved = net.apply(
         {"params": params, "batch_stats": stats},
         recipe.look(draws, images),
-        **method.inputs(arch, weights),
+        **(method.inputs(arch, weights) if inputs is None else inputs),
         train=True,
         axis_name=recipe.norm_axis,
         mutable="batch_stats",
@@ -188,5 +213,5 @@ def evaluate_super(
     """The same for the super-net with the architecture it has."""
     x = normalise(images, recipe.mean, recipe.std)
     variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
-    logits, _ = net.apply(variables, x, **method.inputs(state.arch), train=False)
+    logits, _ = net.apply(variables, x, **method.inputs_of_w(state.arch), train=False)
     return masked_totals(logits, labels, mask)

@@ -12,11 +12,13 @@ LEVELS = [
     for names in (
         "files search_space genotype genotype_check published cell_layout drawing",
         "sparse_coding active_set architecture",
-        "kernels batch_norm ops slots cells target_net supernet selection interop describe "
+        "kernels batch_norm ops slots cells target_net super_cell dense supernet "
+        "selection interop describe "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
-        "optimizers steps search_steps methods.base methods.ista recipes evaluation checkpoints "
-        "provenance metrics progress curves "
+        "optimizers steps search_steps methods.base methods.ista methods.tables methods.darts "
+        "methods.pc_darts methods.snas methods.nasp methods.pdarts methods.random_search recipes "
+        "evaluation checkpoints provenance metrics progress curves "
         "workdir config_check interrupts session trained loop search training export predict "
         "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",

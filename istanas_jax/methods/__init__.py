@@ -8,7 +8,25 @@ import importlib
 
 METHODS = {
     "ista": "ista.Ista",
+    "darts": "darts.Darts",
+    "darts_second_order": "darts.SecondOrder",
+    "pc_darts": "pc_darts.PCDarts",
+    "snas": "snas.Snas",
+    "nasp": "nasp.Nasp",
+    "pdarts": "pdarts.PDarts",
+    "random": "random_search.RandomSearch",
 }
+
+# What of a config only ISTA-NAS reads: its hyper-parameters are older than `search.method`.
+OF_ISTA = (
+    "recovery",
+    "search.b",
+    "search.budget",
+    "architecture.m",
+    "architecture.lam",
+    "architecture.sigma",
+    "architecture.implicit",
+)
 
 
 def find_method(name: str) -> type:

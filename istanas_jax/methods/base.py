@@ -38,8 +38,12 @@ class Method:
     stages = 1  # searches one after the other, each with a super-net of its own
     frozen = 0  # nodes that no longer change
 
-    def __init__(self, config: ConfigDict, steps_per_epoch: int):
+    def __init__(
+        self, config: ConfigDict, steps_per_epoch: int, *, stage: int = 0, found: dict | None = None
+    ):
+        """stage: which of several; found: what the `outcome` of the one before it was."""
         self.config, self.steps_per_epoch = config, steps_per_epoch
+        self.epochs = self.epochs_of_w = config.search.epochs  # the latter: of a schedule of W
         self.nodes, self.s = config.architecture.nodes, config.architecture.s
 
     # The network and the optimiser.
@@ -68,7 +72,7 @@ class Method:
 
     def at(self, arch, trained) -> Any:
         """The variables with these in their place, to differentiate at."""
-        raise NotImplementedError
+        return arch
 
     def moved(self, arch, trained) -> Any:
         """The variables after an update."""
@@ -84,6 +88,10 @@ class Method:
         weights: in training, for its `step` and for `key`s to draw from.
         """
         raise NotImplementedError
+
+    def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
+        """The same for the update of W, and for evaluation, if they are to run another way."""
+        return self.inputs(arch, weights)
 
     def kept(self, net: SuperNet, arch, before, after):
         """Of the weights before and after an update those that stay."""

@@ -55,8 +55,8 @@ class IstaState(SearchState):
 class Ista(Method):
     """Algorithm 1, and Algorithm 2 up to the point where all nodes are frozen."""
 
-    def __init__(self, config, steps_per_epoch: int):
-        super().__init__(config, steps_per_epoch)
+    def __init__(self, config, steps_per_epoch: int, **stage):
+        super().__init__(config, steps_per_epoch, **stage)
         a = config.architecture
         self.lam, self.implicit = a.lam, a.implicit
         self.every = recovery_interval(config.recovery.every, steps_per_epoch)
