@@ -13,14 +13,15 @@ LEVELS = [
         "files search_space genotype genotype_check published cell_layout drawing",
         "sparse_coding active_set architecture",
         "kernels batch_norm ops slots cells target_net super_cell dense supernet "
-        "selection interop describe "
+        "selection interop describe describe_all "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps search_steps methods.base methods.ista methods.tables methods.darts "
         "methods.pc_darts methods.snas methods.nasp methods.pdarts methods.random_search recipes "
         "evaluation checkpoints provenance metrics progress curves "
         "workdir config_check interrupts session trained loop search training export predict "
-        "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
+        "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch "
+        "bench.methods",
         "two_stage one_stage retrain",
         "config_files cli cli_runs cli_bench __main__",
     )
