@@ -20,6 +20,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search = paper.network()
     config.search.update(
         {
+            "method": "ista",  # the only one for one stage
             "drop_path": 0.0,  # release: only once the architecture is fixed
             "epochs": 200,  # ours: nodes that have not frozen by then are frozen (release: ~120)
             "batch": 96,  # supplement

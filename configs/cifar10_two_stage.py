@@ -6,6 +6,7 @@ The paper: 2.54 ± 0.05 % test error, 3.32 M parameters; 0.05 GPU-days of search
 retraining on a GTX 1080Ti. Variants: `:small` is for a CPU, `:tiny` a smoke run.
 """
 
+import methods
 import paper
 from ml_collections import ConfigDict
 
@@ -35,6 +36,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.weights = paper.sgd(0.1, final_learning_rate=0.001)
     config.search.b = paper.adam(6e-4)  # supplement
     config.search.budget = paper.budget()
+    methods.add(config.search)  # --config.search.method=darts and others
 
     config.retrain = paper.network()
     config.retrain.update(
@@ -58,6 +60,7 @@ def _small(config: ConfigDict) -> None:
     config.search.update(small | {"epochs": 6, "runs": 3})
     config.search.weights.learning_rate = 0.05
     config.recovery.every = "52"  # three times an epoch
+    methods.small(config.search, 3e-3)
     config.retrain.update(small | {"epochs": 6})
     config.retrain.update({"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0})
     config.retrain.weights.learning_rate = 0.05
@@ -65,4 +68,5 @@ def _small(config: ConfigDict) -> None:
 
 def _tiny(config: ConfigDict) -> None:
     paper.tiny_network(config.search)
+    methods.small(config.search, 1e-2)
     paper.tiny_network(config.retrain)

@@ -6,6 +6,7 @@ Two-stage at a size for a 2-core CPU. Variants: `:one_stage` searches and trains
 `:tiny` and `:one_stage_tiny` are smoke runs. Sizes and rates are ours.
 """
 
+import methods
 import paper
 from ml_collections import ConfigDict
 
@@ -42,6 +43,7 @@ def get_config(variant: str = "") -> ConfigDict:
     target.update(small | {"epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)
     if one_stage:
+        config.search.method = "ista"
         config.search.weights = paper.sgd(0.025, decay="constant")
         config.search.b.learning_rate = 1e-3
         config.search.epochs = 100  # a limit: nodes come to rest before it
@@ -51,6 +53,8 @@ def get_config(variant: str = "") -> ConfigDict:
     else:
         config.search.update({"runs": 1, "weights_fraction": 0.5})
         config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
+        methods.add(config.search)
+        methods.small(config.search, 5e-3)
         target.update({"runs": 1, "one_stage_norms": False})
         config.retrain = target
     return paper.variant(
@@ -61,3 +65,5 @@ def get_config(variant: str = "") -> ConfigDict:
 def _tiny(config: ConfigDict) -> None:
     for phase in {"search", "retrain", "train"} & set(config):
         paper.tiny_network(config[phase])
+    if config.schedule == "two_stage":
+        methods.small(config.search, 1e-2)

@@ -28,7 +28,7 @@ def get_config(variant: str = "") -> ConfigDict:
     }
     config.search = paper.network()
     # Epochs are ours: nodes that have not frozen by then are frozen.
-    config.search.update(network | {"epochs": 50})
+    config.search.update(network | {"method": "ista", "epochs": 50})
     config.search.weights = paper.sgd(0.5, decay="constant", warmup_epochs=5, weight_decay=3e-5)
     config.search.b = paper.adam(6e-3)  # supplement
     config.search.budget = paper.budget()

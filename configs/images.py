@@ -7,6 +7,7 @@ Sizes, classes and normalisation are taken from the data; everything else can be
 pixels and a machine with one GPU, or a night on a CPU. Variant `:tiny` is a smoke run.
 """
 
+import methods
 import paper
 from ml_collections import ConfigDict
 
@@ -38,6 +39,8 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
     config.search.b = paper.adam(2e-3)
     config.search.budget = paper.budget()
+    methods.add(config.search)
+    methods.small(config.search, 2e-3)
 
     config.retrain = paper.network()
     config.retrain.update({"cells": 8, "channels": 32, "auxiliary_weight": 0.0, "cutout": 0})
@@ -49,4 +52,5 @@ def get_config(variant: str = "") -> ConfigDict:
 
 def _tiny(config: ConfigDict) -> None:
     paper.tiny_network(config.search)
+    methods.small(config.search, 1e-2)
     paper.tiny_network(config.retrain)

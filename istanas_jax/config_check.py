@@ -5,6 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from istanas_jax.methods import METHODS
 from istanas_jax.optimizers import DECAYS
 
 PHASES = ("search", "retrain", "train")
@@ -58,12 +59,17 @@ RULES = {
     "dtype": _one_of("float32", "bfloat16"),
     "stem": _one_of("cifar", "imagenet"),
     "decay": _one_of(*DECAYS),
+    "method": _one_of(*METHODS),
 }
 
 
 def check_config(config: ConfigDict, devices: int) -> None:
     """Raise a ValueError that says in one sentence what is wrong, if something is."""
     _check_part(config, "")
+    if config.schedule == "one_stage" and config.search.method != "ista":
+        raise ValueError(
+            f"search.method is {config.search.method}, but only ista searches in one stage"
+        )
     for phase in PHASES:
         if phase not in config:
             continue

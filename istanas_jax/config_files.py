@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from istanas_jax.methods import METHODS, OF_ISTA
+
 
 class ConfigError(ValueError):
     """A config that cannot be used, said in one sentence."""
@@ -33,7 +35,31 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
         key = override.removeprefix("--config.").split("=", 1)[0]
         if key not in known:
             raise ConfigError(f"unknown config key {key}{_nearest(key, known)}")
-    return _parse(spec, overrides)
+    config = _parse(spec, overrides)
+    for key in _keep_method(config):
+        for override in overrides:
+            given = override.removeprefix("--config.").split("=", 1)[0]
+            if given == key or given.startswith(f"{key}."):
+                raise ConfigError(f"{given} means nothing to search.method={config.search.method}")
+    return config
+
+
+def _keep_method(config: ConfigDict) -> list[str]:
+    """Leave out what belongs to search methods that are not chosen; the keys that are gone."""
+    if "search" not in config or "method" not in config.search:
+        return []
+    chosen = config.search.method
+    foreign = [f"search.{name}" for name in METHODS if name != chosen]
+    foreign += OF_ISTA if chosen != "ista" else ()
+    gone = []
+    with config.unlocked():
+        for key in foreign:
+            part, _, name = f".{key}".rpartition(".")
+            holder = config[part[1:]] if part else config
+            if name in holder:
+                del holder[name]
+                gone.append(key)
+    return gone
 
 
 def keys(config: ConfigDict) -> list[str]:

@@ -77,13 +77,17 @@ def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]
     """`run` for each number; what was finished in an earlier session is read, not done again."""
     results = []
     for number in range(runs):
-        file = f"{name}_{number}.json"
-        figures = from_leader(session.workdir.read(file))
-        if figures is None:
-            figures = from_leader(run(number))
-            session.workdir.write(file, figures)
-        results.append(figures)
+        results.append(once(session, f"{name}_{number}.json", partial(run, number)))
     return results
+
+
+def once(session: Session, file: str, run: Callable[[], dict]) -> dict:
+    """`run`, or what it gave in an earlier session, which is in the file."""
+    figures = from_leader(session.workdir.read(file))
+    if figures is None:
+        figures = from_leader(run())
+        session.workdir.write(file, figures)
+    return figures
 
 
 def add_seconds(results: list[dict]) -> dict[str, float]:

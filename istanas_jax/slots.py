@@ -43,6 +43,8 @@ class CellSpec:
     Edges that leave an input have stride 2 in a reduction cell, and other weights than the rest
     (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
     stride, and within a group all edges have weights of the same shapes.
+
+    Partial channels and candidates that differ from edge to edge are for `dense` alone.
     """
 
     channels: int
@@ -50,6 +52,22 @@ class CellSpec:
     num_nodes: int
     s: int
     regime: NormRegime
+    partial: int = 1  # operations see one channel in so many
+    candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
+
+    def __post_init__(self):
+        part, over = divmod(self.channels, self.partial)
+        if over or (self.reduction and part % 2):
+            even = "an even number" if self.reduction else "a whole number"
+            raise ValueError(
+                f"{self.channels} channels of which operations see one in {self.partial}: must be "
+                f"{even} of channels"
+            )
+
+    @property
+    def op_channels(self) -> int:
+        """That an operation sees."""
+        return self.channels // self.partial
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -67,7 +85,7 @@ class CellSpec:
         )
 
     def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
-        return ops.weight_shapes(op, self.channels, stride, self.regime)
+        return ops.weight_shapes(op, self.op_channels, stride, self.regime)
 
     @property
     def vector_size(self) -> int:

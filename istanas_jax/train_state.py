@@ -1,12 +1,12 @@
 """What a run carries from step to step: all that is needed to go on, to the bit."""
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
-
-from istanas_jax.architecture import ArchState, keep_support
 
 
 @flax.struct.dataclass
@@ -74,23 +74,13 @@ class TrainState:
 
 @flax.struct.dataclass
 class SearchState:
-    """A super-net in search: its weights by SGD, and b by Adam."""
+    """A super-net in search: its weights by SGD, and the architecture by Adam."""
 
     weights: TrainState
-    arch: ArchState
-    adam: optax.OptState
-    b_totals: Totals  # of the batches that moved b
-    z_epoch: Float[Array, "cells nodes n"]  # top-s entries of z when the epoch began
-    uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
+    arch: Any  # the method's own
+    adam: optax.OptState  # of what is trained of the architecture
+    b_totals: Totals  # of the batches that moved the architecture
 
     @property
     def step(self) -> Int[Array, ""]:
         return self.weights.step
-
-    @classmethod
-    def create(
-        cls, weights: TrainState, arch: ArchState, adam: optax.GradientTransformation
-    ) -> "SearchState":
-        z_epoch = keep_support(arch.z, arch.support)
-        none = jnp.zeros((), jnp.int32)
-        return cls(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)

@@ -1,4 +1,4 @@
-"""Two-stage ISTA-NAS: search with a small super-net, then train the found cells at full size."""
+"""Two stages: search with a small super-net, then train the found cells at full size."""
 
 import os
 
@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.genotype import Genotype, random_genotype
-from istanas_jax.search import TwoStageSearch
+from istanas_jax.search import make_search
 from istanas_jax.session import (
     Session,
     accuracies,
@@ -50,7 +50,7 @@ def _search(session: Session) -> tuple[list[dict], dict]:
     """All searches, and the one that did best on images that trained no weights."""
     a = session.config.architecture
     sized = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
-    task = TwoStageSearch(session, sized)
+    task = make_search(session, sized)
     searches = each_once(session, "search", session.config.search.runs, task.run)
     best = max(searches, key=lambda figures: figures["heldout_accuracy"])
     genotype = Genotype.from_dict(best["genotype"])

@@ -18,11 +18,10 @@ from istanas_jax.bn_absorption import absorb
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
 from istanas_jax.interrupts import Interrupted
+from istanas_jax.methods.ista import IstaState, epoch_step
 from istanas_jax.search import OneStageSearch
 from istanas_jax.session import open_session
-from istanas_jax.steps import epoch_step
 from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.train_state import SearchState
 from istanas_jax.trained import load_trained
 from istanas_jax.training import TrainTask
 
@@ -55,7 +54,7 @@ def state_with(z, frozen=None):
         frozen=jnp.zeros((1, nodes), bool) if frozen is None else frozen,
     )
     none = SimpleNamespace(init=lambda b: ())
-    return SearchState.create(None, arch, none)
+    return IstaState.create(None, arch, none)
 
 
 def test_freezing_on_a_sequence_of_z():

@@ -12,14 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import ROOT
+from reads import Reads
 
 from istanas_jax import two_stage
 from istanas_jax.config_files import keys, load_config
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
+from istanas_jax.methods.ista import recovery_interval
 from istanas_jax.parallel import Devices
-from istanas_jax.search import TwoStageSearch, recovery_interval, supports_of
+from istanas_jax.search import TwoStageSearch, supports_of
 from istanas_jax.session import open_session
 from istanas_jax.training import TrainTask, retrain_net
 
@@ -66,7 +68,7 @@ def searching(tmp_path_factory):
     def run(workdir, every="epoch"):
         with open_session(config, workdir) as session:
             task.session = session
-            task.every = recovery_interval(every, task.steps_per_epoch)
+            task.method.every = recovery_interval(every, task.steps_per_epoch)
             return task.run(0)
 
     return task, run
@@ -77,8 +79,8 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
     task, run = searching
     assert task.steps_per_epoch == 3
     recovered = []
-    recover = task._recover
-    task._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
+    recover = task.method._recover
+    task.method._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
     try:
         for every, expected in (
             ("epoch", [3, 6]),
@@ -89,7 +91,7 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
             run(tmp_path / every, every)
             assert recovered == expected
     finally:
-        task._recover = recover
+        task.method._recover = recover
     per_epoch, per_step = rows(tmp_path / "epoch"), rows(tmp_path / "step")
     assert [row["epoch"] for row in per_epoch] == [1, 2, 3]
     # Between the first recovery and the second, z is what it was: only `step` moved on.
@@ -185,19 +187,19 @@ def test_signal_saves_and_the_same_command_goes_on(searching, tmp_path, name):
 
 def test_uncertified_recoveries_stop_the_run(searching, tmp_path, capsys):
     task, run = searching
-    recover, failed = task._recover, []
+    recover, failed = task.method._recover, []
 
     def fails(state, disturbance):
         state, report = recover(state, disturbance)
         failed.append(report)
         return state, report | {"uncertified": len(failed)}
 
-    task._recover = fails
+    task.method._recover = fails
     try:
         with pytest.raises(TrainingError, match="search 0: the LASSO before step 4 has no cert"):
             run(tmp_path / "run", "step")
     finally:
-        task._recover = recover
+        task.method._recover = recover
     assert "the LASSO before step 1 has no certified solution" in capsys.readouterr().err
 
 
@@ -251,29 +253,6 @@ def test_training_on_two_devices_gives_what_one_gives(tmp_path):
     config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
     make = lambda session: TrainTask(session, two_nodes(session), config.retrain)  # noqa: E731
     assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
-
-
-class Reads:
-    """A config that remembers which of its keys were read."""
-
-    def __init__(self, config, found=None, prefix=""):
-        self.config, self.prefix = config, prefix
-        self.found = set() if found is None else found
-
-    def __getattr__(self, name):
-        value = getattr(self.config, name)
-        if name not in self.config:
-            return value  # a method
-        if hasattr(value, "items"):
-            return Reads(value, self.found, f"{self.prefix}{name}.")
-        self.found.add(self.prefix + name)
-        return value
-
-    def __getitem__(self, name):
-        return getattr(self, name)
-
-    def __contains__(self, name):
-        return name in self.config
 
 
 UNREAD = {"data.dir"}  # a folder or a file of one's own has no TFDS directory

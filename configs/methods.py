@@ -1,0 +1,111 @@
+"""The search methods and their own hyper-parameters, each with its source.
+
+`add(config.search)` gives a two-stage config all of them; `search.method` chooses, and the parts
+of the others are left out when the config is read. What all methods have (cells, channels, epochs,
+batch, the rates of W) is in `config.search` itself; `baselines.py` has what was published of it.
+
+"release" is the PyTorch code of a method's authors, "paper" their paper, "ours" a choice of this
+project.
+"""
+
+import paper
+from ml_collections import ConfigDict
+
+
+def darts() -> ConfigDict:
+    """DARTS, Liu et al., ICLR 2019."""
+    return ConfigDict(
+        {
+            "alpha": paper.adam(3e-4),  # paper A.1.1: betas 0.5 and 0.999, weight decay 1e-3
+            "sigma": 1e-3,  # release: alpha starts as sigma N(0, 1)
+        }
+    )
+
+
+def pc_darts() -> ConfigDict:
+    """PC-DARTS, Xu et al., ICLR 2020."""
+    return ConfigDict(
+        {
+            "alpha": paper.adam(6e-4),  # paper 4.2: of alpha and beta
+            "sigma": 1e-3,  # release
+            "partial": 4,  # paper 4.2: operations see a quarter of the channels
+            "warmup_epochs": 15,  # paper 4.2: of 50; W alone
+        }
+    )
+
+
+def snas() -> ConfigDict:
+    """SNAS, Xie et al., ICLR 2019; its authors released no code."""
+    return ConfigDict(
+        {
+            "alpha": paper.adam(3e-4),  # paper, appendix: as DARTS
+            "sigma": 1e-3,  # ours, as DARTS
+            "temperature": 2.5,  # a public re-implementation, which names the paper
+            "annealing": 3e-5,  # the same: falls as exp(-annealing * step)
+            "final_temperature": 0.03,  # ours: a bound from below
+        }
+    )
+
+
+def nasp() -> ConfigDict:
+    """NASP, Yao et al., AAAI 2020."""
+    return ConfigDict(
+        {
+            "alpha": paper.adam(3e-4),  # paper 4.1: as DARTS
+            "sigma": 1e-3,  # ours: alpha starts as 1/2 + sigma N(0, 1)
+        }
+    )
+
+
+def pdarts() -> ConfigDict:
+    """P-DARTS, Chen et al., ICCV 2019; a value per stage where there are three."""
+    return ConfigDict(
+        {
+            "alpha": paper.adam(6e-4),  # paper 4.2
+            "sigma": 1e-3,  # release
+            "stage_cells": (5, 11, 17),  # paper 4.2; instead of search.cells
+            "candidates": (8, 5, 3),  # paper 4.2: of an edge, the zero operation counted
+            "epochs": 25,  # paper 4.2: of each stage; instead of search.epochs
+            "warmup_epochs": 10,  # paper 4.2: W alone
+            "dropout": (0.0, 0.4, 0.7),  # paper 4.2: of skip-connections, at the start of a stage
+            "dropout_decay": 0.2,  # release: per epoch, once alpha moves
+            "max_skips": 2,  # paper 3.3: skip-connections of the normal cell
+        }
+    )
+
+
+def random() -> ConfigDict:
+    """Random search."""
+    return ConfigDict({"genotypes": 10})  # ours: that share the epochs of the search
+
+
+BLOCKS = {
+    "darts": darts,
+    "darts_second_order": darts,
+    "pc_darts": pc_darts,
+    "snas": snas,
+    "nasp": nasp,
+    "pdarts": pdarts,
+    "random": random,
+}
+
+
+def add(search: ConfigDict) -> None:
+    """All methods, of which ISTA-NAS is chosen; it has its hyper-parameters elsewhere."""
+    search.method = "ista"
+    for name, block in BLOCKS.items():
+        search[name] = block()
+
+
+def small(search: ConfigDict, learning_rate: float) -> None:
+    """All ours: for searches of few epochs."""
+    epochs = search.epochs
+    for name in BLOCKS:
+        if "alpha" in search[name]:
+            search[name].alpha.learning_rate = learning_rate
+    search.pc_darts.warmup_epochs = (3 * epochs + 9) // 10
+    per_stage = max(epochs // 3, 2)  # the three together as long as another method's search
+    search.pdarts.update({"epochs": per_stage, "warmup_epochs": (2 * per_stage + 4) // 5})
+    cells = search.cells
+    search.pdarts.stage_cells = (cells, cells + 1, cells + 2)
+    search.random.genotypes = next(n for n in range(min(10, epochs), 0, -1) if epochs % n == 0)

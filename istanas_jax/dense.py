@@ -1,0 +1,171 @@
+"""The dense cell: every candidate runs and is multiplied by an entry of a table.
+
+What DARTS and its descendants pay for: all outputs are computed, and kept for the gradient.
+Nothing is recomputed to save memory, since these methods do not.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Key
+
+from istanas_jax import ops
+from istanas_jax.batch_norm import Mode, update_stats
+from istanas_jax.search_space import NUM_INPUTS, NUM_OPS, OPERATIONS, num_edges
+from istanas_jax.slots import CellSpec, make_slots
+from istanas_jax.super_cell import CellVariables, output, preprocess
+
+
+class Mixture(NamedTuple):
+    """What candidates are multiplied by, for both cell types; the zero operation has no entry."""
+
+    table: Float[Array, "types edges ops"]
+    edges: Float[Array, "types edges"] | None = None  # of the channels that pass by (PC-DARTS)
+    drop: tuple[Key[Array, ""], Float[Array, ""]] | None = None  # key, rate (P-DARTS)
+
+    def of_type(self, kind: int) -> "Mixture":
+        """Of one cell type, without the first axis."""
+        return Mixture(
+            self.table[kind], None if self.edges is None else self.edges[kind], self.drop
+        )
+
+
+def run_cell_mixed(cell: tuple[CellVariables, int], s0, s1, mixture, *, spec, mode: Mode):
+    """The cell's output, and its statistics after it; the cell comes with its number."""
+    variables, number = cell
+    if mixture.drop is not None:
+        key, rate = mixture.drop
+        keys = jax.random.split(jax.random.fold_in(key, number), num_edges(spec.num_nodes))
+        mixture = mixture._replace(drop=(keys, rate))
+    x0, x1, pre_stats = preprocess(variables, s0, s1, mode)
+    nodes, batch = mix_all(variables, x0, x1, mixture, spec=spec, mode=mode)
+    return output(jnp.stack(nodes)), (pre_stats, update_stats(variables.stats, batch))
+
+
+def run_cell_dense(
+    cell: CellVariables, s0, s1, support, coefficients, *, spec: CellSpec, mode: Mode
+):
+    """What `run_cell` gives, from all candidates; statistics move where the support is."""
+    slots = make_slots(support, coefficients, spec)
+    table = jnp.zeros(cell.stats.shape[:2]).at[slots.edge, slots.op].set(slots.coefficient)
+    active = jnp.zeros(cell.stats.shape[:2], bool).at[slots.edge, slots.op].set(True)
+    x0, x1, pre_stats = preprocess(cell, s0, s1, mode)
+    nodes, batch = mix_all(cell, x0, x1, Mixture(table), spec=spec, mode=mode)
+    moved = update_stats(cell.stats, batch)
+    after = jnp.where(active[:, :, None, None, None], moved, cell.stats)
+    return output(jnp.stack(nodes)), (pre_stats, after)
+
+
+def mix_all(
+    cell: CellVariables,
+    x0: Float[Array, "B H W C"],
+    x1: Float[Array, "B H W C"],
+    mixture: Mixture,
+    *,
+    spec: CellSpec,
+    mode: Mode,
+):
+    """Every node as the sum of all candidates, each times its entry in the table."""
+    states, batch = [x0, x1], []
+    edge, place = 0, [0] * len(spec.strides)
+    for _ in range(spec.num_nodes):
+        total = _zeros(x0, spec)
+        parts = [states] if not spec.reduction else [states[:NUM_INPUTS], states[NUM_INPUTS:]]
+        for group, (stride, sources) in enumerate(zip(spec.strides, parts, strict=True)):
+            if not sources:
+                continue
+            first, place[group] = place[group], place[group] + len(sources)
+            rows, places = slice(edge, edge + len(sources)), slice(first, place[group])
+            edges = _Edges(
+                jnp.stack(sources),
+                jax.tree.map(lambda w, places=places: w[places], cell.groups[group]),
+                cell.stats[rows],
+                mixture.table[rows],
+                None if mixture.edges is None else mixture.edges[rows],
+                None if mixture.drop is None else mixture.drop[0][rows],
+            )
+            rate = None if mixture.drop is None else mixture.drop[1]
+            candidates = spec.candidates and spec.candidates[rows]
+            total, seen = _add_edges(total, edges, candidates, rate, stride, spec, mode)
+            batch.append(seen)
+            edge += len(sources)
+        states.append(_joined(total, spec))
+    return states[NUM_INPUTS:], jnp.concatenate(batch)
+
+
+class _Edges(NamedTuple):
+    """Some edges into a node; the first axis is that of the edges."""
+
+    x: Array
+    weights: dict
+    stats: Array
+    row: Array
+    weight: Array | None
+    key: Array | None
+
+
+def _add_edges(total, edges: _Edges, candidates, rate, stride: int, spec: CellSpec, mode: Mode):
+    """In a loop where all edges have the same candidates, otherwise one after the other."""
+    if candidates is None:
+
+        def add(total, edge):
+            return _add_edge(total, edge, range(NUM_OPS), rate, stride, spec, mode)
+
+        return lax.scan(add, total, edges)
+    seen = []
+    for n, some in enumerate(candidates):
+        edge = jax.tree.map(lambda x, n=n: x[n], edges)
+        total, batch = _add_edge(total, edge, some, rate, stride, spec, mode)
+        seen.append(batch)
+    return total, jnp.stack(seen)
+
+
+def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec, mode: Mode):
+    mixed, passing = total
+    x = edge.x[..., : spec.op_channels]
+    moments = list(edge.stats)
+    for n in candidates:
+        op = OPERATIONS[n]
+        norms = ops.num_norms(op, stride, spec.regime)
+        before, weights = edge.stats[n], edge.weights.get(op, {})
+        y, seen = ops.apply_op(op, x, weights, before[:norms], stride=stride, mode=mode)
+        if rate is not None and op == "skip_connect" and stride == 1:
+            kept = jax.random.bernoulli(edge.key, 1 - rate, y.shape)
+            y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
+        mixed = mixed + edge.row[n].astype(y.dtype) * y
+        moments[n] = jnp.concatenate([seen, before[norms:]])
+    if passing is not None:
+        y = edge.x[..., spec.op_channels :]
+        y = _halved_by_max(y) if stride == 2 else y
+        passing = passing + edge.weight.astype(y.dtype) * y
+    return (mixed, passing), jnp.stack(moments)
+
+
+def _zeros(x: Float[Array, "B H W C"], spec: CellSpec):
+    """A node before anything is added to it: what operations make of it, and what passes by."""
+    b, h, w, c = x.shape
+    h, w = (-(-h // 2), -(-w // 2)) if spec.reduction else (h, w)
+    mixed = jnp.zeros((b, h, w, spec.op_channels), x.dtype)
+    return mixed, jnp.zeros((b, h, w, c - spec.op_channels), x.dtype) if spec.partial > 1 else None
+
+
+def _joined(total, spec: CellSpec) -> Float[Array, "B H W C"]:
+    """Both parts, shuffled so that operations of the next node see channels of each.
+
+    PC-DARTS shuffles every edge; sums and shuffles may change places.
+    """
+    mixed, passing = total
+    if passing is None:
+        return mixed
+    x = jnp.concatenate([mixed, passing], -1)
+    shape = x.shape
+    return jnp.swapaxes(x.reshape(*shape[:-1], spec.partial, -1), -1, -2).reshape(shape)
+
+
+def _halved_by_max(x: Float[Array, "B H W C"]) -> Float[Array, "B Ho Wo C"]:
+    """2x2 max-pooling of stride 2; the last row or column of an odd size is alone."""
+    b, h, w, c = x.shape
+    x = jnp.pad(x, [(0, 0), (0, h % 2), (0, w % 2), (0, 0)], constant_values=-jnp.inf)
+    return x.reshape(b, x.shape[1] // 2, 2, x.shape[2] // 2, 2, c).max((2, 4))

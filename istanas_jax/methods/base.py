@@ -1,0 +1,173 @@
+"""What a search method is: how architecture variables become a network, move, and are read off.
+
+The search phase (`search.Search`) brings the super-net, images, loop, checkpoints and reports. A
+method brings its variables `arch`, a tree of arrays that is part of the checkpoint, and says
+
+- `init`: what they are at first;
+- `inputs`: what the super-net runs with, a support with coefficients or a table of multipliers;
+- `trained`, `at`, `moved`: what of them Adam updates, and what becomes of an update;
+- `update`: the step, one of `search_steps` unless the method has its own;
+- `snapshot`: the connections of a genotype read off them, with all weights.
+
+These are pure and are traced into compiled programs. `before`, `check` and `outcome` run on the
+host between the steps; most methods need not change them.
+"""
+
+from collections import deque
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jaxtyping import Array, Int
+from ml_collections import ConfigDict
+
+from istanas_jax import optimizers
+from istanas_jax.search_steps import search_step
+from istanas_jax.supernet import SuperNet
+from istanas_jax.train_state import SearchState, Totals, TrainState
+
+Snapshot = dict[str, Array]  # z, support, coefficients and frozen, for both cell types
+
+
+class Method:
+    """A search method; the attributes are those of most."""
+
+    batches_per_step = 2  # one for the architecture and one for W; 1: both from the images of W
+    update = staticmethod(search_step)
+    stages = 1  # searches one after the other, each with a super-net of its own
+    dense = False  # whether all candidates run
+    frozen = 0  # nodes that no longer change
+
+    def __init__(
+        self, config: ConfigDict, steps_per_epoch: int, *, stage: int = 0, found: dict | None = None
+    ):
+        """stage: which of several; found: what the `outcome` of the one before it was."""
+        self.config, self.steps_per_epoch = config, steps_per_epoch
+        self.epochs = self.epochs_of_w = config.search.epochs  # the latter: of a schedule of W
+        self.nodes, self.s = config.architecture.nodes, config.architecture.s
+
+    # The network and the optimiser.
+
+    def net(self, net: SuperNet) -> SuperNet:
+        """The super-net of the config, as this method wants it."""
+        return net
+
+    def adam(self) -> optax.GradientTransformation:
+        """For what is trained of the architecture."""
+        return optimizers.adam(self.settings.alpha)
+
+    @property
+    def settings(self) -> ConfigDict:
+        """The method's own part of the config."""
+        return self.config.search[self.config.search.method]
+
+    # Pure.
+
+    def init(self, key: jax.Array) -> Any:
+        raise NotImplementedError
+
+    def trained(self, arch) -> Any:
+        """What of the variables Adam updates."""
+        raise NotImplementedError
+
+    def at(self, arch, trained) -> Any:
+        """The variables with these in their place, to differentiate at."""
+        return arch
+
+    def moved(self, arch, trained) -> Any:
+        """The variables after an update."""
+        return self.at(arch, trained)
+
+    def moving(self, step: Int[Array, ""]) -> Array | None:
+        """Whether the architecture is updated at this step; None: at every one."""
+        return None
+
+    def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
+        """Arguments of the super-net beside the images.
+
+        weights: in training, for its `step` and for `key`s to draw from.
+        """
+        raise NotImplementedError
+
+    def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
+        """The same for the update of W, and for evaluation, if they are to run another way."""
+        return self.inputs(arch, weights)
+
+    def kept(self, net: SuperNet, arch, before, after):
+        """Of the weights before and after an update those that stay."""
+        return after
+
+    def state(self, weights: TrainState, arch, adam: optax.GradientTransformation) -> SearchState:
+        """The state before the first step."""
+        return SearchState(weights, arch, adam.init(self.trained(arch)), Totals.zero())
+
+    def snapshot(self, arch) -> Snapshot:
+        """z of all candidates, the support a genotype would have, its coefficients, and `frozen`.
+
+        Shapes as in `architecture.ArchState`.
+        """
+        raise NotImplementedError
+
+    # On the host; `search` is the task of `search.Search`.
+
+    def programs(self, search) -> None:
+        """What is to be compiled besides the step and the evaluation."""
+        self._snapshot = search.session.devices.jit(self.snapshot)
+
+    def compile(self, search, state: SearchState) -> None:
+        devices = search.session.devices
+        self._snapshot = devices.compile(self._snapshot.lower(state.arch))
+
+    def begin(self) -> None:
+        """Another search follows."""
+        self.reports: deque = deque()  # of what was done between steps, not looked at yet
+
+    def start(self, search, key: jax.Array) -> Any:
+        """The first variables; raises if there are none to begin with."""
+        return jax.jit(self.init)(key)
+
+    def before(self, search, state: SearchState, step: int) -> SearchState:
+        """Whatever is due between two steps."""
+        if step % self.steps_per_epoch == 0:
+            self.reports.append((step, None, self._snapshot(state.arch)))
+        return state
+
+    def check(self, search, step: int) -> None:
+        """Look at the reports up to this step, and record them."""
+        while self.reports and self.reports[0][0] <= step:
+            at, report, shown = jax.device_get(self.reports.popleft())
+            self.record(search, at, report, shown)
+            if report is not None:
+                self.look(search, at, report)
+
+    def look(self, search, step: int, report: dict) -> None:
+        """At what `before` found."""
+
+    def record(self, search, step: int, report: dict | None, shown: Snapshot) -> None:
+        """For the replay: what changed, and how things stand between two epochs."""
+        epoch = step // self.steps_per_epoch
+        row = {"phase": search.name, "step": step, "epoch": epoch, **shown}
+        changed = np.zeros(shown["frozen"].shape, bool)
+        if report is not None:
+            before, now = np.sort(report["before"]), np.sort(shown["support"])
+            changed = np.any(before != now, -1)
+            row |= {key: report[key] for key in ("distance", "kkt") if key in report}
+        if changed.any() or step % self.steps_per_epoch == 0:
+            search.session.replay.write(row | {"changed": changed})
+
+    def figures(self) -> str:
+        """Beside the progress bar."""
+        return ""
+
+    def outcome(self, search, state: SearchState) -> dict:
+        """At the end: support and coefficients found, nodes frozen, and how well they do."""
+        shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
+        heldout = search.evaluate(state, search.monitored)
+        return {
+            "support": shown["support"],
+            "frozen": int(shown["frozen"].sum()),
+            "coefficients": shown["coefficients"],
+            "heldout_accuracy": heldout["accuracy"],
+            "heldout_loss": heldout["loss"],
+        }

@@ -1,0 +1,248 @@
+"""ISTA-NAS: b is trained, and the support is recovered from it by a LASSO.
+
+The network in search has the connections in the support and no others: the only method here whose
+super-net runs sparse at every step.
+"""
+
+import os
+from functools import partial
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from istanas_jax import optimizers
+from istanas_jax.architecture import (
+    ArchState,
+    Recovery,
+    coefficients,
+    freeze,
+    init_architecture,
+    keep_support,
+    move,
+    recover,
+)
+from istanas_jax.budget import Budget
+from istanas_jax.loop import TrainingError
+from istanas_jax.methods.base import Method, Snapshot
+from istanas_jax.parallel import AXIS
+from istanas_jax.supernet import SuperNet, keep_inactive
+from istanas_jax.train_state import SearchState, Totals, TrainState
+
+DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers something else
+
+
+@flax.struct.dataclass
+class IstaState(SearchState):
+    """With what recovery and freezing remember."""
+
+    z_epoch: Float[Array, "cells nodes n"]  # top-s entries of z when the epoch began
+    uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
+
+    @classmethod
+    def create(
+        cls, weights: TrainState, arch: ArchState, adam: optax.GradientTransformation
+    ) -> "IstaState":
+        z_epoch = keep_support(arch.z, arch.support)
+        none = jnp.zeros((), jnp.int32)
+        return cls(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)
+
+
+class Ista(Method):
+    """Algorithm 1, and Algorithm 2 up to the point where all nodes are frozen."""
+
+    def __init__(self, config, steps_per_epoch: int, **stage):
+        super().__init__(config, steps_per_epoch, **stage)
+        a = config.architecture
+        self.lam, self.implicit = a.lam, a.implicit
+        self.every = recovery_interval(config.recovery.every, steps_per_epoch)
+        self.max_uncertified = config.recovery.max_uncertified
+        self.budget = None
+
+    def adam(self) -> optax.GradientTransformation:
+        return optimizers.adam(self.config.search.b)
+
+    def init(self, key: jax.Array) -> ArchState:
+        return self._first(key).arch
+
+    def _first(self, key: jax.Array) -> Recovery:
+        a = self.config.architecture
+        return init_architecture(key, num_nodes=a.nodes, m=a.m, s=a.s, sigma=a.sigma, lam=a.lam)
+
+    def trained(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
+        return arch.b
+
+    def at(self, arch: ArchState, trained) -> ArchState:
+        return arch.replace(b=trained)
+
+    def moved(self, arch: ArchState, trained) -> ArchState:
+        return move(arch, trained)
+
+    def inputs(self, arch: ArchState, weights: TrainState | None = None) -> dict[str, Array]:
+        lam = self.lam if self.implicit and weights is not None else None
+        return {"support": arch.support, "coefficients": coefficients(arch, implicit_lam=lam)}
+
+    def kept(self, net: SuperNet, arch: ArchState, before, after):
+        """Only the active weights, and their momentum, move (in Algorithm 2 scales once frozen)."""
+        return keep_inactive(net, arch.support, before, after, frozen=arch.frozen)
+
+    def state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
+        return IstaState.create(weights, arch, adam)
+
+    def snapshot(self, arch: ArchState) -> Snapshot:
+        return {
+            "z": arch.z,
+            "support": arch.support,
+            "coefficients": coefficients(arch),
+            "frozen": arch.frozen,
+        }
+
+    def programs(self, search) -> None:
+        super().programs(search)
+        devices, phase, a = search.session.devices, self.config.search, self.config.architecture
+        self._recover = devices.map(partial(recovery_step, lam=a.lam), 1)
+        epsilon = self.config.recovery.epsilon
+        self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
+        limits = (phase.budget.max_parameters, phase.budget.max_multiply_adds)
+        if any(limits):
+            sizes = {"nodes": a.nodes, "s": a.s, "limits": limits}
+            self.budget = Budget(search.target, search.session.dataset.image_size, **sizes)
+
+    def compile(self, search, state: IstaState) -> None:
+        super().compile(search, state)
+        compile_ = search.session.devices.compile
+        self._disturbance = _disturb(search.session.devices)
+        self._recover = compile_(self._recover.lower(state, self._disturbance))
+        self._freeze = compile_(self._freeze.lower(state))
+
+    def begin(self) -> None:
+        super().begin()
+        self.changed: int | None = None  # nodes, at the last recovery
+        self.frozen = 0
+
+    def start(self, search, key: jax.Array) -> ArchState:
+        recovery = jax.jit(self._first)(key)
+        if not recovery.certified:
+            raise TrainingError("the first LASSO has no certified solution; change the seed or m")
+        return self._within_budget(search, recovery.arch)
+
+    def _within_budget(self, search, arch: ArchState) -> ArchState:
+        if self.budget is None:
+            return arch
+        z, support, frozen = jax.device_get((arch.z, arch.support, arch.frozen))
+        chosen, decided = self.budget.choose(z, support, frozen)
+        if not decided:
+            return arch
+        nodes = int(np.any(np.sort(chosen) != np.sort(support), -1).sum())
+        search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
+        search.session.say(f"{search.name}: the budget decided about {nodes} nodes")
+        return arch.replace(support=jax.device_put(chosen, arch.support.sharding))
+
+    def before(self, search, state: IstaState, step: int) -> IstaState:
+        """Recovery when it is due; freezing between epochs."""
+        report = None
+        if step and step % self.every == 0:
+            state, report = self._recover(state, self._disturbance)
+            if self.config.search.sync_norms:
+                # Then operations wait for each other: devices that disagree would wait forever.
+                _agreed(search, step, jax.device_get(report["supports"]))
+            state = state.replace(arch=self._within_budget(search, state.arch))
+        between_epochs = step % self.steps_per_epoch == 0
+        # A z that was not recovered in this epoch has not come to rest.
+        recovered = step // self.every > (step - self.steps_per_epoch) // self.every
+        if step and between_epochs and recovered:
+            state, distance = self._freeze(state)
+            search.notes["distance"] = np.asarray(distance).tolist()
+            self.frozen = search.notes["frozen"] = int(np.sum(state.arch.frozen))
+        if report is not None or between_epochs:
+            self.reports.append((step, report, self._snapshot(state.arch)))
+        return state
+
+    def look(self, search, step: int, report: dict) -> None:
+        """Raise if the recovery is not to be trusted."""
+        _agreed(search, step, report["supports"])
+        self.changed = int(report["changed"])
+        search.notes["changed"] = search.notes.get("changed", 0) + self.changed
+        if uncertified := int(report["uncertified"]):
+            said = f"the LASSO before step {step} has no certified solution"
+            if uncertified > self.max_uncertified:
+                raise TrainingError(
+                    f"{search.name}: {said}, nor had the {uncertified - 1} before it"
+                )
+            kkt = report["kkt"].max()
+            search.session.say(f"{search.name}: {said} (KKT residual {kkt:.2g} lambda)")
+
+    def figures(self) -> str:
+        if self.changed is None:
+            return ""
+        frozen = f", {self.frozen} frozen" if self.frozen else ""
+        return f"  {self.changed} node{'s' * (self.changed != 1)} changed{frozen}"
+
+
+def recovery_step(
+    state: IstaState, disturbance: Float[Array, ""], *, lam: float
+) -> tuple[IstaState, dict[str, Array]]:
+    """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it.
+
+    Every device does it by itself, and all must come to the same; the disturbance, added to b, is
+    0 but in a test that makes one device come to something else.
+    """
+    recovery = recover(state.arch.replace(b=state.arch.b + disturbance), lam=lam)
+    uncertified = jnp.where(recovery.certified, 0, state.uncertified + 1)
+    before = jnp.sort(state.arch.support, -1)
+    changed = jnp.any(jnp.sort(recovery.arch.support, -1) != before, -1)
+    report = {
+        "changed": changed.sum(),
+        "uncertified": uncertified,
+        "kkt": jnp.where(state.arch.frozen, 0, recovery.code.kkt),
+        "distance": recovery.distance,
+        "before": state.arch.support,
+        "supports": lax.all_gather(recovery.arch.support, AXIS),
+    }
+    return state.replace(arch=recovery.arch, uncertified=uncertified), report
+
+
+def epoch_step(state: IstaState, *, epsilon: float) -> tuple[IstaState, Float[Array, "c n"]]:
+    """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
+    z = keep_support(state.arch.z, state.arch.support)
+    difference = z - state.z_epoch
+    distance = jnp.sqrt(jnp.sum(difference * difference, -1))
+    arch = freeze(state.arch, distance, epsilon) if epsilon > 0 else state.arch
+    return state.replace(arch=arch, z_epoch=z), distance
+
+
+def recovery_interval(every: str | int, steps_per_epoch: int) -> int:
+    """Steps between two recoveries."""
+    named = {"epoch": steps_per_epoch, "step": 1}
+    if every in named:
+        return named[every]
+    if str(every).isdigit() and int(every) > 0:
+        return int(every)
+    raise ValueError(f'recovery.every is {every!r}, not "epoch", "step" or a number of steps')
+
+
+def _disturb(devices) -> Float[Array, " devices"]:
+    """Added to b when z is recovered from it: 0, but in a test 1 on one device."""
+    disturbance = np.zeros(len(devices), np.float32)
+    if disturbed := os.environ.get(DISTURBED):
+        disturbance[int(disturbed)] = 1
+    return devices.split(devices.part(disturbance)).squeeze(1)
+
+
+def _agreed(search, step: int, supports: Int[np.ndarray, "devices cells nodes s"]) -> None:
+    """Raise if devices recovered different supports: from there on they would drift apart."""
+    different = np.flatnonzero((supports != supports[0]).any((1, 2, 3)))
+    if len(different):
+        found = [
+            f"{supports[i].tolist()} (host {device.process_index}, device {device.id})"
+            for i, device in enumerate(search.session.devices.devices)
+            if i in (0, different[0])
+        ]
+        raise TrainingError(
+            f"{search.name}: the recovery before step {step} gave {' and '.join(found)}: all "
+            "devices must come to the same support"
+        )

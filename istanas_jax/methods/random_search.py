@@ -1,0 +1,121 @@
+"""Random search with the budget of a search: random genotypes, each trained for an equal share.
+
+The super-net runs one genotype at a time, every coefficient 1, at the size of the search. When its
+share of the epochs is over it is judged by the held-out images, and the next begins with new
+weights and a new learning-rate schedule. The best is the result.
+
+A step trains W alone, on one batch: as many steps as the other methods have, each cheaper.
+"""
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from istanas_jax.methods.base import Method, Snapshot
+from istanas_jax.search_space import max_candidates, num_candidates
+from istanas_jax.search_steps import weights_step
+from istanas_jax.supernet import SuperNet, keep_inactive
+from istanas_jax.train_state import SearchState
+
+
+@flax.struct.dataclass
+class RandomArch:
+    """All genotypes, which of them is trained now, and how those before it did."""
+
+    supports: Int[Array, "genotypes types nodes s"]
+    now: Int[Array, ""]
+    accuracy: Float[Array, " genotypes"]
+    loss: Float[Array, " genotypes"]
+
+
+class RandomSearch(Method):
+    """Nothing of the architecture is trained."""
+
+    batches_per_step = 1
+    update = staticmethod(weights_step)
+
+    def __init__(self, config, steps_per_epoch: int, **stage):
+        super().__init__(config, steps_per_epoch, **stage)
+        self.genotypes = self.settings.genotypes
+        if self.epochs % self.genotypes:
+            raise ValueError(
+                f"search.epochs {self.epochs} cannot be shared equally by search.random.genotypes "
+                f"{self.genotypes}"
+            )
+        self.epochs_of_w = self.epochs // self.genotypes
+
+    def adam(self) -> optax.GradientTransformation:
+        return optax.identity()
+
+    def init(self, key: jax.Array) -> RandomArch:
+        """Each node takes s of its candidates, all with equal probability."""
+        longest = max_candidates(self.nodes)
+        draws = jax.random.uniform(key, (self.genotypes, 2, self.nodes, longest))
+        own = np.arange(longest) < num_candidates(np.arange(self.nodes))[:, None]
+        _, supports = lax.top_k(jnp.where(own[None, None], draws, -1), self.s)
+        none = jnp.zeros(self.genotypes)
+        return RandomArch(supports.astype(jnp.int32), jnp.int32(0), none, none)
+
+    def trained(self, arch: RandomArch) -> tuple:
+        return ()
+
+    def inputs(self, arch: RandomArch, weights=None) -> dict[str, Array]:
+        support = arch.supports[arch.now]
+        return {"support": support, "coefficients": jnp.ones(support.shape)}
+
+    def kept(self, net: SuperNet, arch: RandomArch, before, after):
+        return keep_inactive(net, arch.supports[arch.now], before, after)
+
+    def snapshot(self, arch: RandomArch) -> Snapshot:
+        support = arch.supports[arch.now]
+        ones = jnp.ones(support.shape)
+        return {
+            "z": jax.nn.one_hot(support, max_candidates(self.nodes)).sum(-2),
+            "support": support,
+            "coefficients": ones,
+            "frozen": jnp.zeros(support.shape[:2], bool),
+        }
+
+    def before(self, search, state: SearchState, step: int) -> SearchState:
+        """When a share is over: judge, and begin with the next genotype."""
+        report = None
+        if step and step % (self.epochs_of_w * self.steps_per_epoch) == 0:
+            arch = jax.device_get(state.arch)
+            report = {"before": arch.supports[arch.now]}
+            arch = self._judged(search, state)
+            search.session.say(
+                f"{search.name}: genotype {arch.now} has "
+                f"{100 * arch.accuracy[arch.now]:.2f} % of held-out images right"
+            )
+            arch = arch.replace(now=arch.now + 1)
+            key = jax.random.fold_in(jax.random.key(search.seed), step)
+            fresh = search.fresh_weights(arch, key)
+            fresh = fresh.replace(step=jnp.int32(step))
+            state = state.replace(weights=fresh, arch=arch)
+            state = search.session.devices.replicate(state)
+        if step % self.steps_per_epoch == 0:
+            self.reports.append((step, report, self._snapshot(state.arch)))
+        return state
+
+    def _judged(self, search, state: SearchState) -> RandomArch:
+        """With the figures of the genotype that is trained now, on the host."""
+        arch = jax.device_get(state.arch)
+        heldout = search.evaluate(state, search.monitored)
+        accuracy, loss = arch.accuracy.copy(), arch.loss.copy()
+        accuracy[arch.now], loss[arch.now] = heldout["accuracy"], heldout["loss"]
+        return arch.replace(accuracy=accuracy, loss=loss)
+
+    def outcome(self, search, state: SearchState) -> dict:
+        arch = self._judged(search, state)
+        best = int(np.argmax(arch.accuracy))
+        return {
+            "support": arch.supports[best],
+            "coefficients": np.ones(arch.supports[best].shape),
+            "frozen": 0,
+            "heldout_accuracy": float(arch.accuracy[best]),
+            "heldout_loss": float(arch.loss[best]),
+        }

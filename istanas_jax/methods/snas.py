@@ -1,0 +1,40 @@
+"""SNAS (Xie et al., ICLR 2019): operations are drawn from a distribution, which is trained with W.
+
+Z = softmax((log p + G) / temperature), G from Gumbel's distribution, p = softmax(alpha): Eq. (4).
+One draw per step, the same in all cells of a type; alpha and W descend the same loss on the same
+images. The temperature falls exponentially. Not here: the paper's constraint on resources.
+
+Without a draw, in evaluation and for the genotype, the weights are p.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from istanas_jax.dense import Mixture
+from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
+from istanas_jax.search_steps import joint_step
+from istanas_jax.train_state import TrainState
+
+STREAM = 2  # of a step's random keys
+
+
+class Snas(TableMethod):
+    """Joint descent on the images of W; those of the architecture only judge."""
+
+    batches_per_step = 1
+    update = staticmethod(joint_step)
+
+    def table(self, alpha) -> Table:
+        return softmax_table(alpha)
+
+    def temperature(self, step):
+        first, last = self.settings.temperature, self.settings.final_temperature
+        return jnp.maximum(last, first * jnp.exp(-self.settings.annealing * step))
+
+    def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Mixture]:
+        if weights is None:
+            return super().inputs(arch)
+        noise = jax.random.gumbel(weights.key(STREAM), arch.alpha.shape)
+        logits = jax.nn.log_softmax(arch.alpha, -1) + noise
+        drawn = jax.nn.softmax(logits / self.temperature(weights.step), -1)
+        return {"mixture": Mixture(drawn[..., ZERO:])}
