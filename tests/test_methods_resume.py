@@ -1,6 +1,7 @@
 """Every search method through a whole run on tiny digits, killed and started again."""
 
 import json
+import signal
 
 import pytest
 from conftest import ROOT
@@ -9,11 +10,12 @@ from reads import Reads
 from istanas_jax import two_stage
 from istanas_jax.config_files import keys, load_config
 from istanas_jax.genotype import Genotype
+from istanas_jax.interrupts import Interrupted
 from istanas_jax.methods import METHODS
 from istanas_jax.search import TwoStageSearch
 
 SMALL = [
-    "architecture.nodes=1",
+    "architecture.nodes=2",
     "search.cells=1",
     "retrain.cells=1",
     "search.epochs=2",
@@ -21,7 +23,6 @@ SMALL = [
     "data.limit=140",
     "data.mean=(0.3,)",
     "data.std=(0.4,)",
-    "checkpoint.every_steps=2",
 ]
 OWN = {
     "random": ["search.random.genotypes=2"],
@@ -33,10 +34,6 @@ OWN = {
     ],
 }
 UNREAD = {"data.dir"}  # the digits lie in a package
-
-
-class Killed(BaseException):
-    """Nothing is saved any more."""
 
 
 def config_of(method):
@@ -62,18 +59,17 @@ def test_run_killed_and_resumed(method, tmp_path, monkeypatch, capsys):
     shape = {"z", "support", "coefficients", "frozen", "changed", "phase", "step", "epoch"}
     assert all(shape <= row.keys() for row in replay)
 
-    # At the last step of the last search, whose state was saved after step 4.
     last = replay[-1]["phase"]
     before = TwoStageSearch.before
 
     def dies(task, state, step):
-        if (task.name, step) == (last, 5):
-            raise Killed
+        if (task.name, step) == (last, 3):
+            signal.raise_signal(signal.SIGTERM)
         return before(task, state, step)
 
     with monkeypatch.context() as patched:
         patched.setattr(TwoStageSearch, "before", dies)
-        with pytest.raises(Killed):
+        with pytest.raises(Interrupted):
             two_stage.run(config, tmp_path / "killed")
     capsys.readouterr()
     killed = two_stage.run(config, tmp_path / "killed")
