@@ -9,11 +9,9 @@ way, and, while a step is written anew, `replaced-STEP`.
 import contextlib
 import dataclasses
 import datetime
-import json
 import logging
 import os
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple, Self
@@ -22,23 +20,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-import tensorstore as ts
 from etils import epath
 
 from istanas_jax import __version__
+from istanas_jax.checkpoint_files import (
+    FORMAT,
+    CheckpointError,
+    absolute,
+    crc32,
+    kind,
+    load_signed,
+    read_arrays,
+    sign,
+    verify,
+)
 from istanas_jax.parallel import is_leader, on_all_hosts
 
-FORMAT = 1
 VERSIONS = {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint")}
 VERSIONS["istanas_jax"] = __version__
 # orbax tells every step of its work through absl's logger, which others share.
 logging.getLogger("absl").addFilter(
     lambda record: record.levelno >= logging.WARNING or "orbax" not in record.pathname
 )
-
-
-class CheckpointError(ValueError):
-    """Checkpoints that cannot be used, said in one sentence."""
 
 
 class Restored(NamedTuple):
@@ -74,7 +77,7 @@ class Checkpoints:
         if keep < 1:
             raise CheckpointError(f"keep = {keep}: at least one checkpoint must be kept")
         self.seconds_blocked = 0.0  # wall time that `save` held its caller, all in all
-        self.folder = _absolute(folder)
+        self.folder = absolute(folder)
         self._every_seconds = 60 * every_minutes
         self._every_steps = every_steps
         self._warn = warn
@@ -95,7 +98,7 @@ class Checkpoints:
         # Read here and not by orbax (best_fn), which fails to open on a damaged score.
         for step in self._manager.all_steps():
             with contextlib.suppress(Exception):  # `restore` is the one to complain
-                self._scores[step] = _read(self.folder / str(step))["score"]
+                self._scores[step] = verify(load_signed(self.folder / str(step)))["score"]
         self._last_step = self.latest_step() or 0
         self._last_time = clock()
 
@@ -139,9 +142,9 @@ class Checkpoints:
             "versions": VERSIONS,
             "written": datetime.datetime.now(datetime.UTC).isoformat(),
             "score": None if score is None else float(score),
-            "leaves": {name: [_kind(x), _crc32(x)] for name, x in _named(state)},
+            "leaves": {name: [kind(x), crc32(x)] for name, x in _named(state)},
         }
-        signed = _sign(about)
+        signed = sign(about)
         self._wait()
         self._settle_replaced()
         if step in self._manager.all_steps():
@@ -233,19 +236,6 @@ def read_step(folder: str | os.PathLike, step: int, like) -> Restored:
         raise CheckpointError(f"checkpoint {path} cannot be read: {reason}") from error
 
 
-def read_about(folder: str | os.PathLike, step: int | None = None) -> dict:
-    """What was saved about a step, the newest if none is given, without reading its arrays."""
-    folder = _absolute(folder)
-    steps = ocp.utils.checkpoint_steps(folder) if step is None else [step]
-    if not steps:
-        raise CheckpointError(f"there is no checkpoint in {folder}")
-    path = folder / str(max(steps))
-    try:
-        return _read(path)
-    except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from error
-
-
 @dataclasses.dataclass
 class _LastAndBest(ocp.checkpoint_managers.PreservationPolicy):
     """Keep the last n steps and the one with the highest score."""
@@ -260,67 +250,17 @@ class _LastAndBest(ocp.checkpoint_managers.PreservationPolicy):
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
-def _absolute(folder: str | os.PathLike) -> epath.Path:
-    """As orbax wants it; a gs:// address is absolute, and Path.absolute would spoil it."""
-    path = epath.Path(folder)
-    return path if path.is_absolute() else path.absolute()
-
-
-def _read(path: epath.Path) -> dict:
-    """The "about" of a step folder; ValueError if it is not as it was written."""
-    signed = json.loads((path / "about" / "metadata").read_text())
-    about = {key: value for key, value in dict(signed).items() if key != "crc32"}
-    if signed.get("crc32") != _sign(about)["crc32"]:
-        raise ValueError("the checksum of about differs")
-    return about
-
-
-def _sign(about: dict) -> dict:
-    about = json.loads(json.dumps(about))  # fails here if at all, and turns keys into strings
-    return about | {"crc32": zlib.crc32(json.dumps(about, sort_keys=True).encode())}
-
-
-def _read_state(path: epath.Path, leaves: dict[str, list]) -> dict[str, np.ndarray]:
-    """The arrays by name; ValueError if one is not as it was written.
-
-    By tensorstore and not by orbax, which gives up at the first array it cannot read while the
-    others are still being read into its closed event loop, each with a traceback on the terminal.
-    """
-    context = ts.Context()  # its cache must not outlive the files
-
-    def open_(name):
-        kvstore = {"driver": "ocdbt", "base": f"{path.as_uri()}/", "path": f"{name}/"}
-        return ts.open({"driver": "auto", "kvstore": kvstore}, context=context)
-
-    opening = {name: open_(name) for name in leaves}
-    reading = {name: array.result().read() for name, array in opening.items()}
-    state = {name: array.result() for name, array in reading.items()}
-    bad = [name for name, x in state.items() if [_kind(x), _crc32(x)] != leaves[name]]
-    if bad:
-        raise ValueError(f"the checksum of {', '.join(bad[:3])} differs")
-    return state
-
-
 def _named(tree) -> list[tuple[str, Any]]:
     """The leaves with their names, those that orbax gives them."""
     flat = jax.tree_util.tree_flatten_with_path(tree)[0]
     return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in flat]
 
 
-def _kind(x) -> str:
-    return f"{x.dtype}{list(x.shape)}"
-
-
-def _crc32(x) -> int:
-    """32 MB in 10 ms; BLAKE2b, no better against accidents, takes four times as long."""
-    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8))
-
-
 def _restore(path: epath.Path, like) -> tuple[Any, dict]:
     """State and "about" of a step folder, checked."""
-    about = _read(path)
+    about = verify(load_signed(path))
     _check_fit(like, about, path)
-    state = _read_state(path / "state", about["leaves"])
+    state = read_arrays(path, about["leaves"])
     placed = [_place(state[name], x) for name, x in _named(like)]
     return jax.tree.unflatten(jax.tree.structure(like), placed), about
 
@@ -329,7 +269,7 @@ def _check_fit(like, about: dict, path: epath.Path) -> None:
     if about["format"] != FORMAT:
         raise CheckpointError(f"checkpoint {path} has format {about['format']}, not {FORMAT}")
     saved = {name: kind for name, (kind, _) in about["leaves"].items()}
-    wanted = {name: _kind(x) for name, x in _named(like)}
+    wanted = {name: kind(x) for name, x in _named(like)}
     differing = sorted(n for n in saved | wanted if saved.get(n) != wanted.get(n))
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from istanas_jax import __version__, cli_bench, cli_runs
+from istanas_jax import __version__, cli_bench, cli_look, cli_runs
 from istanas_jax.cli_bench import positive, show
 
 DESCRIPTION = """\
@@ -22,6 +22,8 @@ examples:
       --genotype ISTA_twostage                  train a published or own cell
   python -m istanas_jax predict runs/digits image.png
                                                 use the network that a run has trained
+  python -m istanas_jax inspect runs/digits     what its newest checkpoint holds: cells, b, z, ...
+  python -m istanas_jax report runs/digits      the run as a page: replay of the search, curves
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8
                                                 does it fit on a TPU slice, how long will it take?
@@ -61,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     cli_runs.add_commands(commands)
+    cli_look.add_commands(commands)
     _add_describe(commands)
     _add_plan(commands)
     cli_bench.add_commands(commands)

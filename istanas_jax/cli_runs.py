@@ -128,10 +128,9 @@ def _add_predict(commands) -> None:
 
 
 def _run(args) -> int:
-    from istanas_jax import one_stage, retrain, two_stage
+    from istanas_jax import api
 
-    drivers = {"two_stage": two_stage.run, "one_stage": one_stage.run, "retrain": retrain.run}
-    return _job(args, _config(args), drivers)
+    return _job(args, _config(args), api.DRIVERS)
 
 
 def _search(args) -> int:
@@ -143,20 +142,8 @@ def _search(args) -> int:
 def _retrain(args) -> int:
     from istanas_jax import retrain
 
-    config = _config(args)
-    with config.unlocked():
-        if "retrain" not in config:  # of a one-stage config: the network it trains, from scratch
-            config.retrain = ConfigDict(config.train.to_dict())
-            config.retrain.update({"runs": 1, "one_stage_norms": True})
-        if args.genotype is not None or "genotype" not in config:
-            if args.genotype is None:
-                raise ValueError("give --genotype: the config names none")
-            config.genotype = args.genotype
-        if args.onestage:
-            config.retrain.one_stage_norms = True
-        if args.runs is not None:
-            config.retrain.runs = args.runs
-        config.schedule = "retrain"
+    options = {"one_stage": args.onestage, "runs": args.runs}
+    config = retrain.config_for(_config(args), args.genotype, **options)
     return _job(args, config, {"retrain": retrain.run})
 
 

@@ -40,12 +40,13 @@ THIN, THICK, PLAIN = 1.2, 6.0, 2.0  # widths of lines: least and most by coeffic
 STRIDE = " /2"
 
 
-def cell_svg(genotype: Genotype, kind: str, *, coefficients=None) -> str:
+def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool = False) -> str:
     """One cell, "normal" or "reduction", as the text of an SVG file.
 
     Args:
       coefficients: array-like (nodes, s), in the genotype's order of connections (the weaker pick
         first): a line is as wide as abs(coefficient) is large, and dashed if it is negative.
+      inline: for a page that has the heading, the notes and the style, see `report_page`.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of cell {kind!r}, expected one of {', '.join(KINDS)}")
@@ -58,7 +59,8 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None) -> str:
     ]
     output = len(cell) + NUM_INPUTS
     edges += [Edge(node, output) for node in concat]
-    return _Drawing(lay_out(edges, output), edges, kind).svg()
+    drawn = _Drawing(lay_out(edges, output), edges, kind)
+    return drawn.inline() if inline else drawn.svg()
 
 
 def write_cells(
@@ -119,11 +121,13 @@ class _Drawing:
         shift = head - min(box.y - box.height / 2 for box in self.boxes)
         for box in self.boxes:
             box.y += shift
-        foot = max(box.y + box.height / 2 for box in self.boxes)
+        self.head, self.foot = head, max(box.y + box.height / 2 for box in self.boxes)
+        self.right = x - GAP
+        foot = self.foot
         self.note_y = [foot + MARGIN + 16 * (i + 0.5) for i in range(len(self.notes))]
         self.height = foot + MARGIN + 16 * len(self.notes) + (8 if self.notes else 0)
         widest = max((len(note) * CHARACTER * NOTE_FONT for note in self.notes), default=0)
-        self.width = max(x - GAP, MARGIN + widest) + MARGIN
+        self.width = max(self.right, MARGIN + widest) + MARGIN
 
     def label(self, edge: Edge) -> str:
         stride = self.kind == "reduction" and edge.source < NUM_INPUTS
@@ -137,8 +141,7 @@ class _Drawing:
     def svg(self) -> str:
         size = {"width": f"{self.width:.0f}", "height": f"{self.height:.0f}"}
         title = f"{self.kind.capitalize()} cell"
-        operations = [edge for edge in self.edges if edge.operation]
-        outputs = [edge for edge in self.edges if not edge.operation]
+        operations, outputs = self.parts()
         concat = ", ".join(self.name(edge.source) for edge in outputs)
         sentences = [f"{self.sentence(edge)}." for edge in operations]
         sentences.append(f"The output c_{{k}} concatenates nodes {concat}.")
@@ -148,9 +151,7 @@ class _Drawing:
             _tag("style", _style()),
             _tag("rect", **size, rx=8, class_="page"),
             _text(MARGIN, MARGIN + HEAD_FONT / 2, escape(title), "head", HEAD_FONT),
-            *(self.edge(edge) for edge in outputs + operations),
-            *(self.node(box) for box in self.boxes if box.node is not None),
-            *(self.name_on(edge) for edge in operations),
+            *self.shapes(),
             *(
                 _text(MARGIN, y, escape(note), "note", NOTE_FONT)
                 for note, y in zip(self.notes, self.note_y, strict=True)
@@ -167,6 +168,36 @@ class _Drawing:
             **size,
         )
 
+    def inline(self) -> str:
+        """The drawing alone, without margins around it."""
+        width, height = self.right - MARGIN + 4, self.foot - self.head + 4
+        return _tag(
+            "svg",
+            "\n".join(self.shapes()),
+            viewBox=f"{MARGIN - 2} {self.head - 2} {width:.0f} {height:.0f}",
+            class_="istanas-cell",
+            role="img",
+            aria_label=f"{self.kind.capitalize()} cell",
+            style=f"--width:{width:.0f}px",
+        )
+
+    def parts(self) -> tuple[list[Edge], list[Edge]]:
+        """The edges with operations, and those to the output."""
+        return [e for e in self.edges if e.operation], [e for e in self.edges if not e.operation]
+
+    def shapes(self) -> list[str]:
+        """Edges, then nodes, then names; those of one edge or node have its number."""
+        operations, outputs = self.parts()
+        return [
+            *(self.edge(edge) for edge in outputs),
+            *(self.edge(edge, data_edge=number) for number, edge in enumerate(operations)),
+            *(self.node(box) for box in self.boxes if box.node is not None),
+            *(
+                _tag("g", self.name_on(edge), data_edge=number)
+                for number, edge in enumerate(operations)
+            ),
+        ]
+
     def sentence(self, edge: Edge) -> str:
         text = f"{self.name(edge.source)} to {self.name(edge.target)}"
         if not edge.operation:
@@ -178,7 +209,7 @@ class _Drawing:
             text += f", coefficient {edge.coefficient:.3g}"
         return text
 
-    def edge(self, edge: Edge) -> str:
+    def edge(self, edge: Edge, **attributes) -> str:
         """The line, bending between columns and straight inside them, and its arrowhead."""
         x = self.span[edge.hops[0].left][1]
         path = [f"M{x:.1f} {edge.hops[0].start:.1f}"]
@@ -191,7 +222,7 @@ class _Drawing:
             x = right
         width, colour = THIN, GREY
         if edge.operation:
-            width, colour = PLAIN, _colour(edge.operation)
+            width, colour = PLAIN, colour_of(edge.operation)
         if edge.coefficient is not None:
             width = THIN + (THICK - THIN) * abs(edge.coefficient) / self.largest
         y, half = edge.hops[-1].end, width / 2 + 3
@@ -210,6 +241,7 @@ class _Drawing:
             )
             + _tag("path", d=head, fill=colour),
             class_="operation" if edge.operation else "output",
+            **attributes,
         )
 
     def name_on(self, edge: Edge) -> str:
@@ -220,7 +252,7 @@ class _Drawing:
         width = _width(label)
         box = _tag(
             "rect", x=f"{middle - width / 2:.1f}", y=f"{y - PILL / 2:.1f}", width=f"{width:.1f}",
-            height=PILL, rx=PILL // 2, class_="page pill", stroke=_colour(edge.operation),
+            height=PILL, rx=PILL // 2, class_="page pill", stroke=colour_of(edge.operation),
         )  # fmt: skip
         return box + _text(middle, y, escape(label), "label", FONT)
 
@@ -234,21 +266,21 @@ class _Drawing:
         )  # fmt: skip
         name, middle = self.name(box.node), x + NODE_WIDTH / 2
         if inner:
-            return shape + _text(middle, box.y, name, "name", 14)
-        index = name[3:-1].replace("-", "\N{MINUS SIGN}")
-        middle -= 4 * len(index) - 2
-        return (
-            shape
-            + _text(middle, box.y, "c", "name", 14)
-            + _text(middle + 5, box.y + 5, index, "index", 11)
-        )
+            text = _text(middle, box.y, name, "name", 14)
+        else:
+            index = name[3:-1].replace("-", "\N{MINUS SIGN}")
+            middle -= 4 * len(index) - 2
+            text = _text(middle, box.y, "c", "name", 14)
+            text += _text(middle + 5, box.y + 5, index, "index", 11)
+        return _tag("g", shape + text, data_node=box.node)
 
 
 def _width(label: str) -> float:
     return len(label) * CHARACTER * FONT + 12
 
 
-def _colour(operation: str) -> str:
+def colour_of(operation: str) -> str:
+    """Of an operation's lines."""
     return next(colour for kind, colour in COLOURS.items() if operation.startswith(kind))
 
 

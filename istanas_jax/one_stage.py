@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
+from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.augment import normalise
 from istanas_jax.bn_absorption import absorb
 from istanas_jax.genotype import Genotype
@@ -23,7 +24,6 @@ from istanas_jax.session import (
     Session,
     accuracies,
     add_seconds,
-    describe_cells,
     each_once,
     open_session,
     write_architecture,

@@ -16,6 +16,33 @@ from istanas_jax.session import (
 from istanas_jax.training import TrainTask, retrain_net
 
 
+def config_for(
+    config: ConfigDict, spec: str | None, *, one_stage: bool = False, runs: int | None = None
+) -> ConfigDict:
+    """A config that trains the genotype `spec` as the config says, or its own genotype.
+
+    Args:
+      config: has a `retrain` part, or is one-stage: then the network it trains, from scratch.
+      one_stage: with the batch norms of one-stage cells.
+      runs: seeds, if not the config's.
+    """
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        if "retrain" not in config:
+            config.retrain = ConfigDict(config.train.to_dict())
+            config.retrain.update({"runs": 1, "one_stage_norms": True})
+        if spec is not None:
+            config.genotype = spec
+        elif "genotype" not in config:
+            raise ValueError("give --genotype: the config names none")
+        if one_stage:
+            config.retrain.one_stage_norms = True
+        if runs is not None:
+            config.retrain.runs = runs
+        config.schedule = "retrain"
+    return config
+
+
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)

@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import curves, data, drawing, metrics
+from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.config_check import check_config
 from istanas_jax.data import Dataset
 from istanas_jax.genotype import Genotype
@@ -22,6 +23,7 @@ from istanas_jax.parallel import Devices, from_leader, is_leader, on_all_hosts
 from istanas_jax.progress import format_seconds
 from istanas_jax.provenance import provenance
 from istanas_jax.recipes import check_batches
+from istanas_jax.report import run_page
 from istanas_jax.workdir import Workdir
 
 
@@ -108,12 +110,27 @@ def write_architecture(session: Session, genotype: Genotype, coefficients=None) 
 
 
 def write_result(session: Session, result: dict) -> dict:
-    """result.json, which is returned, and the curves; then the result in words."""
+    """result.json, which is returned, curves and report; the result in words."""
     if is_leader():
         curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
         session.workdir.write("result.json", result)
         session.say(in_words(result, session.workdir))
-    return from_leader(result)
+    result = from_leader(result)
+    write_report(session)  # last: nobody waits for it
+    return result
+
+
+def write_report(session: Session) -> None:
+    """The page of the run; a run that cannot have one is not lost."""
+    if not is_leader():
+        return
+    try:
+        session.say(f"the report is {run_page.write(session.workdir.path)}")
+    except Exception as error:  # of a page that is only looked at
+        session.say(
+            f"the report could not be written ({error}); once that is mended: "
+            f"python -m istanas_jax report {session.workdir.path}"
+        )
 
 
 def accuracies(trainings: list[dict]) -> dict:
@@ -126,17 +143,6 @@ def accuracies(trainings: list[dict]) -> dict:
         "test_top5_accuracy": statistics.fmean(f["test_top5_accuracy"] for f in trainings),
         "seeds": [figures["seed"] for figures in trainings],
     }
-
-
-def describe_cells(genotype: Genotype) -> str:
-    """Both cells, a line per node."""
-    lines = []
-    for kind, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
-        states = ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(len(cell)))]
-        for j, node in enumerate(cell):
-            terms = " + ".join(f"{op}({states[source]})" for op, source in node)
-            lines.append(f"  {kind if j == 0 else '':9}  node {j} = {terms}")
-    return "\n".join(lines)
 
 
 def in_words(result: dict, workdir: Workdir) -> str:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 from etils import epath
 
-from istanas_jax.checkpoints import CheckpointError, Checkpoints, read_about, read_step
+from istanas_jax.checkpoint_files import CheckpointError, read_about
+from istanas_jax.checkpoints import Checkpoints, read_step
 from istanas_jax.data import Dataset
 from istanas_jax.genotype import Genotype
 from istanas_jax.target_net import TargetNet, init_target

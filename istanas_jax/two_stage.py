@@ -4,16 +4,17 @@ import os
 
 from ml_collections import ConfigDict
 
+from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.search import make_search
 from istanas_jax.session import (
     Session,
     accuracies,
     add_seconds,
-    describe_cells,
     each_once,
     open_session,
     write_architecture,
+    write_report,
     write_result,
 )
 from istanas_jax.training import TrainTask, retrain_net
@@ -40,7 +41,9 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
-        return _search(session)[1]
+        best = _search(session)[1]
+        write_report(session)
+        return best
 
 
 def _search(session: Session) -> tuple[list[dict], dict]:

@@ -136,7 +136,7 @@ def _plain(config: ConfigDict) -> dict:
 
 def _differences(before: dict, now: dict) -> list[str]:
     """`key was X, is Y` for everything that matters and is not the same."""
-    flat_before, flat_now = _flat(before), _flat(now)
+    flat_before, flat_now = flat(before), flat(now)
     missing = object()
     said = []
     for key in sorted(flat_before.keys() | flat_now.keys()):
@@ -147,11 +147,12 @@ def _differences(before: dict, now: dict) -> list[str]:
     return said
 
 
-def _flat(tree: dict, prefix: str = "") -> dict[str, Any]:
-    flat = {}
+def flat(tree: dict, prefix: str = "") -> dict[str, Any]:
+    """The values of a nested config, by `part.key`."""
+    values = {}
     for key, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            values |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            values[prefix + key] = value
+    return values

@@ -2,6 +2,7 @@
 # Lint and test. Arguments go to pytest: bash launch/test.sh tests/test_lasso.py -k oracle
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 use_environment .venv
+bash launch/browser.sh
 
 ruff check .
 ruff format --check .

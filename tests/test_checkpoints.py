@@ -19,7 +19,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from istanas_jax import checkpoints
-from istanas_jax.checkpoints import CheckpointError, Checkpoints, read_about
+from istanas_jax.checkpoint_files import CheckpointError, read_about
+from istanas_jax.checkpoints import Checkpoints
 
 
 @flax.struct.dataclass

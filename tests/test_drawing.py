@@ -151,7 +151,7 @@ def test_width_shows_the_size_of_a_coefficient_and_dashes_its_sign():
 
 
 def test_one_colour_per_kind_of_operation():
-    colours = {operation: drawing._colour(operation) for operation in ALL_OPERATIONS}
+    colours = {operation: drawing.colour_of(operation) for operation in ALL_OPERATIONS}
     assert colours["sep_conv_3x3"] == colours["sep_conv_7x7"] != colours["conv_7x1_1x7"]
     assert len(set(colours.values())) == len(drawing.COLOURS)
 

@@ -12,6 +12,7 @@ from conftest import ROOT
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 from gcs_server import Bucket
+from report_runs import make_run
 
 from istanas_jax import genotype, metrics
 from istanas_jax.config_files import load_config
@@ -19,6 +20,7 @@ from istanas_jax.curves import write_curves
 from istanas_jax.drawing import write_cells
 from istanas_jax.files import GrowingFile, write_whole
 from istanas_jax.metrics import MetricsLog
+from istanas_jax.report import compare, index, run_page
 from istanas_jax.workdir import Workdir, WorkdirError
 
 CONFIG = str(ROOT / "configs" / "digits.py:tiny")
@@ -92,6 +94,20 @@ def test_everything_but_checkpoints(bucket):
     assert names(path) - {"tensorboard"} == {
         "config.json", "metrics.jsonl", "genotype.json", "curves.svg", "cells",
     }  # fmt: skip
+
+
+def test_reports_in_a_bucket(bucket, tmp_path):
+    local, path = make_run(tmp_path / "one"), bucket / "runs" / "one"
+    for file in local.iterdir():
+        write_whole(path / file.name, file.read_bytes())
+    listed = index.write(bucket / "runs")
+    assert os.fspath(listed) == "gs://bucket/runs/index.html"
+    assert 'href="./one/report.html"' in listed.read_text()
+    text = run_page.write(path).read_text()
+    assert "export gs://bucket/runs/one --out" in text
+    assert "--genotype &#x27;Genotype(normal=" in text  # a file in a bucket is not read by retrain
+    compare.write([path, path], bucket / "compared.html")
+    assert (bucket / "compared.html").exists()
 
 
 def test_a_bucket_is_guarded_like_a_folder(bucket):

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 LEVELS = [
     set(names.split())
     for names in (
-        "files search_space genotype genotype_check published cell_layout drawing",
+        "files search_space genotype genotype_check published cell_layout drawing ascii_cells",
         "sparse_coding active_set architecture",
         "kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe "
@@ -18,11 +18,14 @@ LEVELS = [
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps search_steps methods.base methods.ista methods.tables methods.darts "
         "methods.pc_darts methods.snas methods.nasp methods.pdarts methods.random_search recipes "
-        "evaluation checkpoints provenance metrics progress curves "
-        "workdir config_check interrupts session trained loop search training export predict "
-        "outline hlo plan plan_table bench.recovery bench.step bench.loop bench.data bench.switch",
+        "evaluation checkpoint_files checkpoints provenance metrics "
+        "progress curves workdir config_check config_files interrupts session trained loop search "
+        "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
+        "inspection.diff inspection.files inspection.table report.run_page report.facts "
+        "report.html report.replay report.series report.folds report.compare report.index "
+        "bench.recovery bench.step bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "config_files cli cli_runs cli_bench __main__",
+        "api cli cli_runs cli_look cli_bench __main__",
     )
 ]
 NO_JAX = LEVELS[0]
@@ -31,6 +34,7 @@ NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sp
 ONLY_IN = {
     "jaxopt": {"sparse_coding"},
     "orbax": {"checkpoints"},
+    "tensorstore": {"checkpoint_files"},
     "tensorflow_datasets": {"image_sources"},
     "cv2": {"data_prepare", "image_sources", "jpeg"},
     "grain": {"streaming"},

@@ -305,7 +305,7 @@ def test_own_images(tmp_path, write, digits):
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written == result
     assert set(keys(config)) - reads.found == UNREAD
-    for file in ("config.json", "genotype.json", "curves.svg", "cells/normal.svg"):
+    for file in ("config.json", "genotype.json", "curves.svg", "cells/normal.svg", "report.html"):
         assert (tmp_path / "run" / file).stat().st_size
 
 

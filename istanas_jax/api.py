@@ -1,0 +1,201 @@
+"""The few calls that a notebook needs; `import istanas_jax` offers them.
+
+import istanas_jax as ista
+
+run = ista.run_schedule("configs/digits.py", "runs/digits")
+run.result["test_accuracy"], run.genotype
+ista.draw_cell(run.genotype, "normal", run.coefficients)
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+
+from istanas_jax import drawing, metrics, one_stage, predict, retrain, two_stage, workdir
+from istanas_jax.architecture import ArchState, coefficients, recover
+from istanas_jax.config_files import load_config
+from istanas_jax.genotype import Genotype, load
+from istanas_jax.sparse_coding import top_support
+from istanas_jax.trained import Trained, load_trained
+
+DRIVERS: dict[str, Callable[[ConfigDict, str], dict]] = {
+    "two_stage": two_stage.run,
+    "one_stage": one_stage.run,
+    "retrain": retrain.run,
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, whether it is finished or not."""
+
+    path: epath.Path
+
+    @property
+    def config(self) -> dict:
+        """What was asked for."""
+        return self._read("config.json")
+
+    @property
+    def result(self) -> dict | None:
+        """Accuracy, size and time; None as long as it is not finished."""
+        return self._read("result.json")
+
+    @property
+    def genotype(self) -> Genotype | None:
+        """The cells found, or given; None as long as none are."""
+        found = self._read("genotype.json")
+        return None if found is None else Genotype.from_dict(found)
+
+    @property
+    def coefficients(self) -> Float[np.ndarray, "cells nodes s"] | None:
+        """Of the connections of `genotype`, in its order; None if no search gave them."""
+        genotype = self._read("genotype.json")
+        for file in sorted(self.path.glob("search_*.json")):
+            found = self._read(file.name)
+            if found["genotype"] == genotype:
+                return np.flip(found["coefficients"], -1)  # a genotype lists the weaker first
+        return None
+
+    def metrics(self) -> list[dict]:
+        """A row per epoch of each phase."""
+        return self._rows(metrics.METRICS)
+
+    def replay(self) -> list[dict]:
+        """A row per recovery: z, support, coefficients and frozen nodes."""
+        return self._rows(metrics.REPLAY)
+
+    def network(self, number: int = 0) -> Trained:
+        """The trained network: `net.apply(variables, images, train=False)` gives logits."""
+        return load_trained(self.path, number)
+
+    def classify(self, images: list[str], top: int = 3) -> list:
+        """The likeliest classes of image files."""
+        return predict.predict(self.path, images, top=top)
+
+    def _rows(self, name: str) -> list[dict]:
+        file = self.path / name
+        return metrics.read(file) if file.exists() else []
+
+    def _read(self, name: str):
+        return workdir.Workdir(self.path).read(name)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the result and both cells."""
+        result, genotype = self.result, self.genotype
+        words = f"{100 * result['test_accuracy']:.2f} % test accuracy" if result else "not finished"
+        cells = ""
+        if genotype is not None:
+            weights = self.coefficients
+            pair = (None, None) if weights is None else weights
+            cells = "".join(
+                drawing.cell_svg(genotype, kind, coefficients=values)
+                for kind, values in zip(drawing.KINDS, pair, strict=True)
+            )
+        return f"<p>{words}</p>{cells}"
+
+
+def run_schedule(config: str | ConfigDict, workdir: str | os.PathLike) -> Run:
+    """Algorithm 1 and retraining, or Algorithm 2, from images to a trained network.
+
+    Args:
+      config: a config, or the file of one: "configs/digits.py:one_stage".
+      workdir: a folder; a run that was begun in it goes on.
+    """
+    config = _config(config)
+    DRIVERS[config.schedule](config, workdir)
+    return load_run(workdir)
+
+
+def run_search(config: str | ConfigDict, workdir: str | os.PathLike) -> Run:
+    """Algorithm 1: find a genotype by a two-stage config, without training it."""
+    two_stage.search(_config(config), workdir)
+    return load_run(workdir)
+
+
+def run_retrain(
+    config: str | ConfigDict,
+    genotype: Genotype | str,
+    workdir: str | os.PathLike,
+    *,
+    one_stage: bool = False,
+    runs: int | None = None,
+) -> Run:
+    """Train given cells from scratch and test them.
+
+    Args:
+      config: its `retrain` part is used, or the `train` part of a one-stage config.
+      genotype: or a published name, a file, JSON, DARTS text, `random:SEED`.
+      one_stage: with the batch norms of one-stage cells.
+      runs: seeds; by default the config's.
+    """
+    text = genotype if isinstance(genotype, str) else genotype.to_json()
+    retrain.run(retrain.config_for(_config(config), text, one_stage=one_stage, runs=runs), workdir)
+    return load_run(workdir)
+
+
+def load_run(path: str | os.PathLike) -> Run:
+    """A run that is in this folder."""
+    run = Run(epath.Path(path))
+    if not (run.path / "config.json").exists():
+        raise ValueError(f"there is no run in {path}")
+    return run
+
+
+class Drawing(str):
+    """The text of an SVG, which a notebook shows as a picture."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def draw_cell(
+    genotype: Genotype | str,
+    kind: str = "normal",
+    coefficients: Float[np.ndarray, "cells nodes s"] | None = None,
+) -> Drawing:
+    """A cell, "normal" or "reduction", as SVG; lines are as wide as coefficients are large."""
+    genotype = load(genotype) if isinstance(genotype, str) else genotype
+    if coefficients is not None and kind in drawing.KINDS:
+        coefficients = coefficients[drawing.KINDS.index(kind)]
+    return Drawing(drawing.cell_svg(genotype, kind, coefficients=coefficients))
+
+
+class Node(NamedTuple):
+    """What a node's b stands for."""
+
+    z: Float[Array, " n"]  # Eq. (z), the solution of the LASSO
+    support: Int[Array, " s"]  # its s largest entries, strongest first
+    coefficients: Float[Array, " s"]  # Eq. (network_s), what these connections are weighted by
+    kkt: float  # largest violation of the optimality conditions, relative to lambda
+    certified: bool  # whether z is the solution
+
+
+def recover_z(
+    b: Float[Array, " m"], A: Float[Array, "m n"], *, lam: float = 1e-5, s: int = 2
+) -> Node:
+    """Algorithm 1, line 2: from the compressed b of a node to its sparse connections."""
+    A, b = (jnp.asarray(x, jnp.float32)[None, None] for x in (A, b))
+    z = jnp.zeros((1, 1, A.shape[-1]))
+    arch = ArchState(b=b, A=A, z=z, support=top_support(z, s), frozen=jnp.zeros((1, 1), bool))
+    found = recover(arch, lam=lam)
+    return Node(
+        found.arch.z[0, 0],
+        found.arch.support[0, 0],
+        coefficients(found.arch)[0, 0],
+        float(found.code.kkt[0, 0]),
+        bool(found.certified),
+    )
+
+
+def _config(config: str | ConfigDict) -> ConfigDict:
+    return load_config(config) if isinstance(config, str) else config

@@ -1,0 +1,1 @@
+"""Pages about runs: one HTML file each, that opens from a disk and needs nothing else."""

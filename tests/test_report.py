@@ -1,0 +1,283 @@
+"""The pages of `report`, read as text: what is in them, of whatever runs."""
+
+import fcntl
+import json
+import os
+import re
+import time
+from types import SimpleNamespace
+
+import pytest
+from report_runs import config, epochs_of, make_run, read, recoveries, write_rows
+
+from istanas_jax import drawing, session
+from istanas_jax.cli import main
+from istanas_jax.genotype import Genotype, load
+from istanas_jax.report import compare, index, run_page
+from istanas_jax.report.facts import gather
+from istanas_jax.report.html import Html, embed, tag
+from istanas_jax.report.series import charts
+from istanas_jax.report.series import time as time_spent
+from istanas_jax.workdir import Workdir
+
+EVIL = '<img src=x onerror="alert(1)">&</script>'
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "digits", searches=2)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return read(run_page.write(run))
+
+
+def test_needs_nothing_but_itself(page):
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", page.text)
+    assert not page.of("img") and not page.of("iframe")
+    assert [link["href"] for link in page.of("link")] == ["data:,"]
+    assert all("src" not in script for script in page.of("script"))
+    policy = next(m["content"] for m in page.of("meta") if m.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; ")
+    assert "eval(" not in page.text and "innerHTML" not in page.text
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+
+
+def test_order_of_what_matters(page):
+    sections = [attributes.get("id", "hero") for attributes in page.of("section")]
+    assert sections == ["hero", "cells", "replay", "curves", "time"]
+    folds = [attributes.get("id") for attributes in page.of("details")][2:]  # after the words
+    assert folds == ["genotype", "commands", "searches", "sizes", "config", "versions"]
+    assert "98.89 %" in page.text and "± 0.12 over 2 seeds" in page.text
+    assert "Two-stage search on digits, 8 × 8 pixels, 10 classes: 2 searches of 4" in page.text
+
+
+def test_final_cells_have_every_edge_and_its_width(run, page):
+    genotype = load(run / "genotype.json")
+    before_templates = page.text[: page.text.index("<template")]
+    cells = re.findall(r"<svg[^>]*istanas-cell.*?</svg>", before_templates, re.S)
+    assert len(cells) == 2
+    for cell, text in zip((genotype.normal, genotype.reduce), cells, strict=True):
+        lines = re.findall(r'<g class="operation".*?</g>', text, re.S)
+        assert len(lines) == sum(map(len, cell)) == 8
+        widths = [float(re.search(r'stroke-width="([\d.]+)"', line)[1]) for line in lines]
+        assert max(widths) == drawing.THICK > min(widths) >= drawing.THIN
+        assert len(re.findall("data-node=", text)) == len(cell) + 3
+
+
+def test_genotype_in_three_notations(run, page):
+    genotype = load(run / "genotype.json")
+    assert Genotype.from_text(page.data["as-darts"]) == genotype
+    assert Genotype.from_json(page.data["as-json"]) == genotype
+    call = r"Genotype\.from_supports\(normal=(.*), reduce=(.*)\)"
+    supports = map(json.loads, re.fullmatch(call, page.data["as-indices"]).groups())
+    assert Genotype.from_supports(*supports) == genotype
+    copied = {attributes["data-copy"] for _, attributes in page.tags if "data-copy" in attributes}
+    assert {"as-darts", "as-json", "as-indices", "resume", "retrain", "export"} < copied
+
+
+def test_published_cells_without_indices(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config("retrain")))
+    genotype = load("AmoebaNet_A")
+    (tmp_path / "genotype.json").write_text(genotype.to_json())
+    page = read(run_page.write(tmp_path))
+    assert "as-indices" not in page.data
+    assert "node 0 = " in page.data["as-words"]
+    assert "replay" not in [attributes.get("id") for attributes in page.of("section")]
+
+
+def test_numbers_of_the_charts(run):
+    facts = gather(run)
+    found = {(chart["kind"], chart["title"]): chart for chart in charts(facts)}
+    loss = found["search", "Loss"]["lines"]
+    assert [line["phase"] for line in loss] == ["search 0", "search 1"]
+    rows = [row for row in facts.rows if row["phase"] == "search 0"]
+    assert loss[0]["y"] == pytest.approx([row["loss"] for row in rows], rel=1e-4)
+    assert {line["name"] for line in found["retrain", "Accuracy"]["lines"]} == {
+        "training",
+        "held-out",
+    }
+    distance = found["search", "Distance of z"]["lines"][0]
+    assert all(map(lambda a, b, c: a < b < c, distance["low"], distance["y"], distance["high"]))
+    assert found["search", "Device waiting, at most"]["lines"][0]["y"][1] == pytest.approx(
+        100 * 2 / 11, rel=1e-3
+    )
+    assert ("retrain", "Distance of z") not in found
+    (first, *_) = time_spent(facts)
+    assert first["parts"]["step"] == rows[-1]["seconds"]["step"]
+    assert sum(first["parts"].values()) == pytest.approx(first["total"])
+
+
+def test_sizes_add_up(run, page):
+    facts = gather(run)
+    cells = re.findall(r"<tr><th scope=\"row\">cell (\d).*?<td>([\d,]+)</td>", page.text)
+    assert [int(number) for number, _ in cells] == list(range(5))
+    whole = sum(int(count.replace(",", "")) for _, count in cells)
+    assert whole == sum(work.parameters for work in facts.counts.cells) < facts.counts.parameters
+
+
+def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run")
+    (tmp_path / "mine.py").write_text(
+        "from ml_collections import ConfigDict\n"
+        "def get_config(variant=''):\n"
+        f"    return ConfigDict({config(epochs=9)!r})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    started = {"command": ["python", "-m", "istanas_jax", "run", "--workdir", "my runs"]}
+    started |= {"config": "mine.py:small", "overrides": ["--config.search.epochs=4"]}
+    started |= {"versions": {"jax": "9.9"}, "commit": "abc123"}
+    (run / "started.json").write_text(json.dumps(started))
+    page = read(run_page.write(run))
+    assert "2 of " in page.data["config"] and "differ from mine.py" in page.data["config"]
+    assert page.text.count("<mark>4</mark>") == 2
+    assert page.data["resume"] == "python -m istanas_jax run --workdir 'my runs'"
+    assert "--config mine.py:small --config.search.epochs=4 --genotype" in page.data["retrain"]
+    assert "9.9" in page.data["versions"] and "abc123" in page.data["versions"]
+    same = (tmp_path / "mine.py").read_text().replace("'epochs': 9", "'epochs': 4")
+    (tmp_path / "mine.py").write_text(same)
+    assert "All as in mine.py" in read(run_page.write(run)).data["config"]
+    (tmp_path / "mine.py").write_text("1 / 0")
+    assert "is not at hand" in read(run_page.write(run)).data["config"]
+
+
+def test_no_text_becomes_code(tmp_path):
+    run = make_run(tmp_path / "a<b>&c", name=EVIL)
+    (run / "started.json").write_text(json.dumps({"config": EVIL, "overrides": [EVIL]}))
+    rows = epochs_of(f"search {EVIL}", 2)
+    write_rows(run / "metrics.jsonl", rows)
+    for path in (run_page.write(run), compare.write([run, run], tmp_path / "c.html")):
+        page = read(path)
+        assert "<img" not in page.text
+        assert not page.of("img")
+    assert page.json["charts"][0]["lines"][0]["phase"] == f"search {EVIL}"
+    listed = read(index.write(tmp_path))
+    assert not listed.of("b")
+    assert listed.of("a")[0]["href"] == "./a%3Cb%3E%26c/report.html"
+    assert embed({"a": EVIL}).count("<") == 0
+    assert tag("p", EVIL, Html("<b>"), title=EVIL).count("<") == 3
+
+
+def test_run_still_going(tmp_path):
+    run = make_run(tmp_path / "run", finished=False)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"phase": "retrain 0", "st')  # a line that is being written
+    with open(run / "replay.jsonl", "a") as file:
+        file.write('{"phase": "search 0", "z": [[[0.1, ')
+    with open(run / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        page = read(run_page.write(run))
+        assert '<span class="state running">running</span>' in page.text
+    assert '<span class="state stopped">not finished</span>' in read(run_page.write(run)).text
+    assert "<dt>epochs of retrain 0</dt><dd>2 of 4</dd>" in page.text
+    assert "export" not in page.data
+    assert len(page.json["replays"][0]["frames"]) == 13
+
+
+def test_searched_and_not_trained_yet(tmp_path):
+    run = make_run(tmp_path / "run", finished=False)
+    write_rows(run / "metrics.jsonl", epochs_of("search 0", 4))
+    assert gather(run).state == "searched"
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_killed_early(tmp_path, first):
+    """Only the config is there, or also the first row of the replay."""
+    (tmp_path / "config.json").write_text(json.dumps(config()))
+    if first:
+        rows = recoveries(0)[:1]
+        del rows[0]["distance"], rows[0]["kkt"], rows[0]["budget_decided"]
+        write_rows(tmp_path / "replay.jsonl", rows)
+    page = read(run_page.write(tmp_path))
+    assert "not finished" in page.text and "No epoch has come to its end yet" in page.text
+    assert ("No architecture has been recovered yet" in page.text) != first
+    assert ("There is no replay" in page.text) != first
+
+
+def test_odd_rows_do_not_lose_the_page(tmp_path):
+    run = make_run(tmp_path / "run")
+    rows = recoveries(0)
+    rows[2]["z"][0][0][3], rows[2]["distance"][0][0] = "nan", "inf"
+    write_rows(run / "replay.jsonl", rows)
+    odd = epochs_of("search 0", 3)
+    odd[1] |= {"loss": "nan", "accuracy": None}
+    write_rows(run / "metrics.jsonl", odd)
+    frame = read(run_page.write(run)).json["replays"][0]["frames"][2]
+    assert frame["distance"][0][0] is None
+    write_rows(run / "replay.jsonl", [{"phase": "search 0", "step": 0}])
+    assert "replay.jsonl cannot be read: a row has no z." in run_page.write(run).read_text()
+    write_rows(run / "replay.jsonl", [recoveries(0)[0] | {"coefficients": [[], []]}])
+    assert "The rows of the replay are not as expected" in run_page.write(run).read_text()
+    (run / "replay.jsonl").write_text("no JSON\n{}\n")
+    assert "replay.jsonl cannot be read" in run_page.write(run).read_text()
+
+
+def test_comparison(tmp_path, monkeypatch, capsys):
+    runs = [make_run(tmp_path / name, epochs=epochs) for name, epochs in (("a", 3), ("b", 4))]
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *map(str, runs)]) == 0
+    assert capsys.readouterr().out == "comparison.html\n"
+    page = read(tmp_path / "comparison.html")
+    loss = page.json["charts"][0]
+    assert (loss["kind"], loss["title"]) == ("search", "Loss")
+    assert [line["run"] for line in loss["lines"]] == ["a", "b"]
+    assert loss["lines"][0]["colour"] != loss["lines"][1]["colour"]
+    assert page.text.count("istanas-cell") - page.text.count(".istanas-cell") == 4
+    assert re.findall(r'<th scope="row">([\w.]+)</th><td>3</td><td>4</td>', page.text) == [
+        "search.epochs",
+        "retrain.epochs",
+    ]
+    compare.write([runs[0], runs[0]], tmp_path / "same.html")
+    assert "The configs are the same" in (tmp_path / "same.html").read_text()
+
+
+def test_index(tmp_path, capsys):
+    for name in ("one", "two words"):
+        make_run(tmp_path / name, finished=name == "one")
+    (tmp_path / "other").mkdir()
+    assert main(["report", str(tmp_path)]) == 0
+    page = read(tmp_path / "index.html")
+    assert [a["href"] for a in page.of("a")] == ["./one/report.html", "./two%20words/report.html"]
+    assert [cell.get("data-value") for cell in page.of("td")][1::6] == ["finished", "stopped"]
+    written = (tmp_path / "one" / "report.html").stat().st_mtime_ns
+    index.write(tmp_path)
+    assert (tmp_path / "one" / "report.html").stat().st_mtime_ns == written
+    later = time.time() + 60
+    os.utime(tmp_path / "one" / "metrics.jsonl", (later, later))
+    index.write(tmp_path)
+    assert (tmp_path / "one" / "report.html").stat().st_mtime_ns > written
+    (tmp_path / "two words" / "metrics.jsonl").write_text("no JSON\n{}\n")
+    index.write(tmp_path)
+    page = read(tmp_path / "index.html")
+    assert len(page.of("a")) == 1 and "two words: " in page.text
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [(["nowhere"], "nowhere is not a folder"), (["."], "holds no run, nor folders of runs"),
+     (["nowhere", "."], "nowhere holds no run: there is no config.json")],
+)  # fmt: skip
+def test_one_sentence_where_there_is_no_run(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_cannot_be_written_loses_no_run(tmp_path, monkeypatch):
+    said = []
+    open_run = SimpleNamespace(workdir=Workdir(make_run(tmp_path / "run")), say=said.append)
+    session.write_report(open_run)
+    assert said == [f"the report is {tmp_path / 'run' / 'report.html'}"]
+    monkeypatch.setattr(run_page, "write", lambda path: 1 / 0)
+    session.write_report(open_run)
+    assert said[1].startswith("the report could not be written (division by zero); once that is ")
+    assert said[1].endswith(f"python -m istanas_jax report {tmp_path / 'run'}")
+
+
+def test_out(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").exists() and not (run / "report.html").exists()
