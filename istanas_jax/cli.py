@@ -79,7 +79,12 @@ def _add_describe(commands) -> None:
         "channels, 20 cells, 10 classes, 32 pixels (cifar), or 48, 14, 1000, 224 (imagenet).",
     )
     describe.add_argument(
-        "genotype", help="a published name, a file, or the genotype as JSON or DARTS text"
+        "genotype",
+        nargs="?",
+        help="a published name, a file, or the genotype as JSON or DARTS text",
+    )
+    describe.add_argument(
+        "--all", action="store_true", help="all published cells, beside the paper's tables"
     )
     describe.add_argument("--net", choices=("cifar", "imagenet"), default="cifar")
     for size, meaning in (
@@ -97,8 +102,12 @@ def _add_describe(commands) -> None:
 
 
 def _describe(args) -> int:
-    from istanas_jax import describe, genotype
+    from istanas_jax import describe, describe_all, genotype
 
+    if args.all:
+        return show(args, describe_all.describe_all(), describe_all.table)
+    if args.genotype is None:
+        raise ValueError("describe needs a genotype, or --all")
     figures = describe.describe(
         genotype.load(args.genotype),
         net=args.net,

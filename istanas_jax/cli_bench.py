@@ -3,11 +3,12 @@
 import argparse
 import json
 from collections.abc import Callable
+from typing import Any
 
 from istanas_jax.config_files import load_config
 
 
-def show(args, figures: dict, table: Callable[[dict], str]) -> int:
+def show(args, figures: dict | list, table: Callable[[Any], str]) -> int:
     """Print one JSON line if that is wanted, otherwise the table."""
     print(json.dumps(figures) if args.json else table(figures))
     return 0
@@ -70,6 +71,11 @@ def _add_step(kinds) -> None:
         "(dense, what DARTS pays).",
     )
     step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
+    step.add_argument(
+        "--method",
+        help="time the step of this search method as a run has it (ista, darts, pc_darts, ...); of "
+        "the other options it takes --batch, --channels, --cells, --steps and --dtype",
+    )
     step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
     step.add_argument("--random-support", action="store_true", help="another support at every step")
     for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
@@ -80,6 +86,8 @@ def _add_step(kinds) -> None:
 
 
 def _step(args) -> int:
+    if args.method:
+        return _method_step(args)
     from istanas_jax import genotype
     from istanas_jax.bench import step
 
@@ -96,6 +104,16 @@ def _step(args) -> int:
         seed=args.seed,
     )
     return show(args, figures, step.table)
+
+
+def _method_step(args) -> int:
+    from istanas_jax.bench import methods
+
+    sizes = {"method": args.method, "batch": args.batch, "channels": args.channels}
+    sizes |= {"cells": args.cells, "dtype": args.dtype}
+    overrides = [f"--config.search.{key}={value}" for key, value in sizes.items()]
+    config = load_config("configs/cifar10_two_stage.py", overrides)
+    return show(args, methods.run(config, steps=args.steps), methods.table)
 
 
 def _add_loop(kinds) -> None:

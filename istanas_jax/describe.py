@@ -116,7 +116,8 @@ def _count(net, cells: Sequence[Cell], concat: tuple[int, int], image_size: int 
     stem, sizes = _stem_work(net.stem, net.channels, net.image_channels, image_size)
     works, head = [], None
     for index, plan in enumerate(plans):
-        works.append(cell_work(plan, cells[plan.reduction], sizes, regime))
+        part = plan.channels // getattr(net, "partial", 1)
+        works.append(cell_work(plan, cells[plan.reduction], sizes, regime, part))
         sizes = sizes[1], _halved(sizes[1]) if plan.reduction else sizes[1]
         features = concat[plan.reduction] * plan.channels
         if index == auxiliary_cell(net.cells):
@@ -137,8 +138,13 @@ def cell_places(net: TargetNet, image_size: int) -> Iterator[tuple[CellPlan, int
         size = inner
 
 
-def cell_work(plan: CellPlan, nodes: Cell, sizes: tuple[int, int], regime: NormRegime) -> Work:
-    """A cell of these nodes; `sizes` are the widths of its two inputs in pixels."""
+def cell_work(
+    plan: CellPlan, nodes: Cell, sizes: tuple[int, int], regime: NormRegime, part: int | None = None
+) -> Work:
+    """A cell of these nodes; `sizes` are the widths of its two inputs in pixels.
+
+    part: channels that operations see, if not all.
+    """
     outer = sizes[1]
     inner = _halved(outer) if plan.reduction else outer
     works = [
@@ -147,7 +153,7 @@ def cell_work(plan: CellPlan, nodes: Cell, sizes: tuple[int, int], regime: NormR
     ]
     for op, predecessor in itertools.chain(*nodes):
         size, stride = (outer, 1 + plan.reduction) if predecessor < NUM_INPUTS else (inner, 1)
-        works.append(operation_work(op, plan.channels, size, stride, regime))
+        works.append(operation_work(op, part or plan.channels, size, stride, regime))
     return _sum(works)
 
 

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax import genotype
 from istanas_jax.config_check import check_config
-from istanas_jax.describe import count
+from istanas_jax.describe import count, count_supernet
 from istanas_jax.hlo import estimated_cycles, reduced_bytes
 from istanas_jax.outline import make_session, outline
 from istanas_jax.parallel import Devices
@@ -35,7 +35,7 @@ TPU_GHZ = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75}
 CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
 # Forward passes that a step is worth: a backward pass is two, or one if the weights need no
 # gradient, and the dynamic net runs each operation again in it.
-PASSES = {"search": 7, "one_stage": 4, "train": 3}
+PASSES = {"search": 7, "dense": 5, "one_stage": 4, "train": 3}
 SMALLEST = 8  # images: batches per chip are tried in multiples of it
 
 
@@ -173,8 +173,13 @@ def _phases(session: Session) -> list[Phase]:
         phase = config.search
         search = TwoStageSearch(session, net)
         small = net.clone(cells=phase.cells, channels=phase.channels, stem=phase.stem)
-        passes, runs = PASSES["search"], phase.runs
-        phases.insert(0, Phase("search", search, search.shapes(), work(small), passes, runs))
+        searched, passes = work(small), PASSES["search"]
+        if search.method.dense:
+            searched, passes = (
+                count_supernet(search.net, image_size=size).multiply_adds,
+                PASSES["dense"],
+            )
+        phases.insert(0, Phase("search", search, search.shapes(), searched, passes, phase.runs))
     return phases
 
 

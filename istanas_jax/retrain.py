@@ -43,13 +43,6 @@ def config_for(
     return config
 
 
-def phase_of_one_stage(train: ConfigDict) -> ConfigDict:
-    """The network that a one-stage config trains, from scratch, as a `retrain` part."""
-    phase = ConfigDict(train.to_dict())
-    phase.update({"runs": 1, "one_stage_norms": True})
-    return phase
-
-
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)

@@ -13,7 +13,7 @@ LEVELS = [
         "files search_space genotype genotype_check published cell_layout drawing ascii_cells",
         "sparse_coding active_set architecture",
         "kernels batch_norm ops slots cells target_net super_cell dense supernet "
-        "selection interop describe "
+        "selection interop describe describe_all "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
         "optimizers steps search_steps methods.base methods.ista methods.tables methods.darts "
@@ -23,9 +23,11 @@ LEVELS = [
         "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
         "inspection.diff inspection.files inspection.table report.run_page report.facts "
         "report.html report.replay report.series report.folds report.compare report.index "
-        "bench.recovery bench.step bench.loop bench.data bench.switch",
+        "bench.recovery bench.step bench.methods bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "api cli cli_runs cli_look cli_bench __main__",
+        "studies.stats studies.paper studies.base studies.runs studies.figures studies.cost "
+        "studies.cell studies.correlation studies.accuracy studies.curves",
+        "api cli cli_runs cli_look cli_bench cli_study __main__",
     )
 ]
 NO_JAX = LEVELS[0]
@@ -39,8 +41,9 @@ ONLY_IN = {
     "cv2": {"data_prepare", "image_sources", "jpeg"},
     "grain": {"streaming"},
     "simplejpeg": {"jpeg"},
-    "matplotlib": {"curves"},
+    "matplotlib": {"curves", "studies.figures"},
     "safetensors": {"export"},
+    "scipy": {"studies.stats"},
     "torch": set(),
     "tensorflow": set(),
 }

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import ROOT
+from reads import Reads
 
 from istanas_jax import two_stage
 from istanas_jax.config_files import keys, load_config
@@ -252,29 +253,6 @@ def test_training_on_two_devices_gives_what_one_gives(tmp_path):
     config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
     make = lambda session: TrainTask(session, two_nodes(session), config.retrain)  # noqa: E731
     assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
-
-
-class Reads:
-    """A config that remembers which of its keys were read."""
-
-    def __init__(self, config, found=None, prefix=""):
-        self.config, self.prefix = config, prefix
-        self.found = set() if found is None else found
-
-    def __getattr__(self, name):
-        value = getattr(self.config, name)
-        if name not in self.config:
-            return value  # a method
-        if hasattr(value, "items"):
-            return Reads(value, self.found, f"{self.prefix}{name}.")
-        self.found.add(self.prefix + name)
-        return value
-
-    def __getitem__(self, name):
-        return getattr(self, name)
-
-    def __contains__(self, name):
-        return name in self.config
 
 
 UNREAD = {"data.dir"}  # a folder or a file of one's own has no TFDS directory

@@ -55,7 +55,7 @@ def run(
     support = np.array(genotype.supports(), np.int32)
     state, step = _build(net, mode, support, seed)
     batches = [_batch(rng, batch) for _ in range(2)]
-    rss_before = _peak_rss_mb()
+    rss_before = peak_rss_mb()
 
     start = time.perf_counter()
     lowered = step.lower(*state, *batches)
@@ -96,8 +96,8 @@ def run(
         "trace_s": round(traced - start, 2),
         "compile_s": round(done - traced, 2),
         "temp_mb": round(compiled.memory_analysis().temp_size_in_bytes / 2**20),
-        "peak_rss_mb": round(_peak_rss_mb()),
-        "step_rss_mb": round(_peak_rss_mb() - rss_before),
+        "peak_rss_mb": round(peak_rss_mb()),
+        "step_rss_mb": round(peak_rss_mb() - rss_before),
         "multiply_adds": work,
         "multiply_adds_per_step": per_step,
         "fraction_of_matmul_rate": round(2 * per_step / min(times[1:]) / _matmul_rate(), 3),
@@ -181,7 +181,7 @@ def _random_support(rng) -> np.ndarray:
     return np.array(nodes, np.int32).reshape(2, 4, 2)
 
 
-def _peak_rss_mb() -> float:
+def peak_rss_mb() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 

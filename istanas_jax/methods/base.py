@@ -36,6 +36,7 @@ class Method:
     batches_per_step = 2  # one for the architecture and one for W; 1: both from the images of W
     update = staticmethod(search_step)
     stages = 1  # searches one after the other, each with a super-net of its own
+    dense = False  # whether all candidates run
     frozen = 0  # nodes that no longer change
 
     def __init__(

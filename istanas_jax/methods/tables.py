@@ -41,6 +41,8 @@ class TableArch:
 class TableMethod(Method):
     """A method that says what table its alpha makes."""
 
+    dense = True
+
     def __init__(self, config, steps_per_epoch: int, **stage):
         super().__init__(config, steps_per_epoch, **stage)
         if self.s > NUM_INPUTS:

@@ -72,11 +72,13 @@ class RunStudy(Study):
         return config
 
     def retrain_config(self, genotype: str, number: int, *, of_one_stage=False) -> ConfigDict:
-        gone = ["search", "recovery", "architecture", ONE_STAGE]
-        config = self._part("retrain", gone, number)
-        config.genotype = genotype
+        config = self._part("retrain", [ONE_STAGE], number)
         if of_one_stage:
-            config.retrain = retrain.phase_of_one_stage(self.config.one_stage.train)
+            config = self.one_stage_config(number)
+        config = retrain.config_for(config, genotype)
+        config.unlock()
+        for key in {"search", "recovery", "architecture", "train"} & set(config):
+            del config[key]
         return config
 
     # Jobs.

@@ -1,0 +1,142 @@
+"""What one search step of a method costs: the very step of a run by this config, on random images.
+
+A step is what `search.method` makes of it: for most an update of the architecture on one batch and
+of W on another.
+"""
+
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import psutil
+from ml_collections import ConfigDict
+
+from istanas_jax.bench.step import peak_rss_mb
+from istanas_jax.genotype import random_genotype
+from istanas_jax.outline import make_session, outline
+from istanas_jax.parallel import Devices
+from istanas_jax.recipes import batch_shapes
+from istanas_jax.search import TwoStageSearch
+from istanas_jax.training import retrain_net
+
+
+class OutOfMemory(ValueError):
+    """A step that was compiled and cannot run here; `figures` are those of its compilation."""
+
+    def __init__(self, message: str, figures: dict):
+        super().__init__(message)
+        self.figures = figures
+
+
+def run(config: ConfigDict, *, steps: int = 10) -> dict:
+    """Compile and time a search step; OutOfMemory if the compiler says that it cannot run."""
+    devices, a = Devices(), config.architecture
+    session = make_session(config, outline(config.data), devices, print)
+    target = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
+    task = TwoStageSearch(session, target)
+    task.begin(0)
+    state = task.start()
+    # The last steps of a search: those at which every part of the architecture moves.
+    last = task.epochs * task.steps_per_epoch - steps - 1
+    state = state.replace(weights=state.weights.replace(step=state.step + last))
+    state = devices.replicate(state)
+    shapes = batch_shapes(task.monitored, task.batch) * task.batches_per_step
+    batch = [devices.split(_random(shape)) for shape in shapes]
+    rss_before = peak_rss_mb()
+    begin = time.perf_counter()
+    lowered = task.lower(state)
+    traced = time.perf_counter()
+    step = devices.compile(lowered)
+    compiled = time.perf_counter()
+    figures = {
+        "benchmark": "step",
+        "method": config.search.method,
+        "batch": task.batch,
+        "channels": task.net.channels,
+        "cells": task.net.cells,
+        "dtype": task.net.dtype,
+        "platform": jax.default_backend(),
+        "steps_per_epoch": task.steps_per_epoch,
+        "epochs": task.epochs,
+        "stages": task.method.stages,
+        "trace_s": round(traced - begin, 2),
+        "compile_s": round(compiled - traced, 2),
+        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+    }
+    figures |= _memory(step)
+    if figures["needed_mb"] > figures["free_mb"]:
+        needed, free = (figures[key] / 1024 for key in ("needed_mb", "free_mb"))
+        raise OutOfMemory(f"the step needs {needed:.1f} GiB, {free:.1f} are free", figures)
+    peak = _Peak()
+    times = []
+    for _ in range(steps + 1):  # the first warms up and is not counted
+        start = time.perf_counter()
+        state, totals = jax.block_until_ready(step(state, *batch))
+        times.append(time.perf_counter() - start)
+    loss = float(totals.loss / totals.images)
+    if not np.isfinite(loss):
+        raise ValueError(f"the loss is {loss} after {steps + 1} steps")
+    return figures | {
+        "step_s": round(min(times[1:]), 4),
+        "step_s_median": round(float(np.median(times[1:])), 4),
+        "measured_mb": round(peak.grown_mb()),
+        "peak_rss_mb": round(peak_rss_mb()),
+        "step_rss_mb": round(peak_rss_mb() - rss_before),
+    }
+
+
+def _memory(step) -> dict[str, int]:
+    """What the compiled step needs beside its state and batch, and what there is."""
+    plan = step.memory_analysis()
+    needed = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    device = jax.local_devices()[0].memory_stats() or {}
+    free = psutil.virtual_memory().available
+    if "bytes_limit" in device:
+        free = device["bytes_limit"] - device["bytes_in_use"]
+    return {"needed_mb": round(needed / 2**20), "free_mb": round(free / 2**20)}
+
+
+class _Peak:
+    """How far the memory in use has grown since this was made: the device's, or this process's."""
+
+    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+    def __init__(self):
+        # Compiling needs memory too, which is not the step's: on Linux the peak can be forgotten.
+        if self.clear.exists():
+            self.clear.write_text("5")
+        self.before = self._device("bytes_in_use") or psutil.Process().memory_info().rss
+
+    def grown_mb(self) -> float:
+        peak = self._device("peak_bytes_in_use") or self._process()
+        return max(peak - self.before, 0) / 2**20
+
+    def _device(self, key: str) -> int | None:
+        return (jax.local_devices()[0].memory_stats() or {}).get(key)
+
+    def _process(self) -> float:
+        if self.status.exists():
+            for line in self.status.read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 2**10
+        return peak_rss_mb() * 2**20
+
+
+def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+    high = 256 if shape.dtype == np.uint8 else 2
+    return np.random.default_rng(0).integers(0, high, shape.shape, shape.dtype)
+
+
+def table(figures: dict) -> str:
+    """The figures for people."""
+    lines = [
+        f"one search step by {figures['method']}: batch {figures['batch']}, {figures['channels']} "
+        f"channels, {figures['cells']} cells, {figures['dtype']} on {figures['platform']}",
+        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
+        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
+        f"  temporary memory  {figures['temp_mb']} MB",
+        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
+        "before compiling",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,393 @@
+"""Every search method against a naive computation: coefficients, gradients, derived cells."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from conftest import ROOT
+
+from istanas_jax import ops
+from istanas_jax.batch_norm import Mode, init_stats
+from istanas_jax.config_files import ConfigError, load_config
+from istanas_jax.dense import Mixture, run_cell_mixed
+from istanas_jax.genotype import Genotype
+from istanas_jax.methods import METHODS, find_method
+from istanas_jax.methods.darts import unrolled_step
+from istanas_jax.methods.pdarts import SKIP, best_candidates, limit_skips
+from istanas_jax.methods.tables import strongest
+from istanas_jax.parallel import Devices
+from istanas_jax.search_space import NUM_OPS, OPERATIONS, edge_index, num_candidates
+from istanas_jax.slots import CellSpec
+from istanas_jax.steps import Recipe
+from istanas_jax.super_cell import CellVariables
+from istanas_jax.train_state import SearchState, Totals, TrainState
+
+NODES, EDGES = 2, 5
+STEPS = 10  # in an epoch
+
+
+def config_of(method, *overrides):
+    overrides = [f"search.method={method}", f"architecture.nodes={NODES}", *overrides]
+    spec = str(ROOT / "configs" / "digits.py:tiny")
+    return load_config(spec, [f"--config.{override}" for override in overrides])
+
+
+def make(method, *overrides, **stage):
+    return find_method(method)(config_of(method, *overrides), STEPS, **stage)
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def random_alpha(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def training(step=0, seed=3):
+    """As much of a TrainState as a method looks at."""
+    return SimpleNamespace(step=jnp.int32(step), key=lambda stream: jax.random.key(seed + stream))
+
+
+def naive_cells(table, s=2):
+    """Per node: of each edge the best operation, then the s best edges."""
+    cells = []
+    for rows in table:
+        nodes = []
+        for node in range(NODES):
+            edges = []
+            for predecessor in range(node + 2):
+                row = rows[edge_index(node, predecessor)]
+                op = max(range(NUM_OPS), key=lambda n, row=row: row[n])
+                edges.append((row[op], predecessor * NUM_OPS + op))
+            nodes.append([flat for _, flat in sorted(edges, reverse=True)[:s]])
+        cells.append(nodes)
+    return cells
+
+
+def test_the_strongest_of_a_table():
+    table = random_alpha(2, EDGES, NUM_OPS)
+    support, weights = strongest(jnp.asarray(table), NODES, 2)
+    assert support.tolist() == naive_cells(table)
+    for kind, node in np.ndindex(2, NODES):
+        predecessor, op = np.divmod(support[kind, node], NUM_OPS)
+        expected = table[kind, edge_index(node, 0) + predecessor, op]
+        np.testing.assert_array_equal(weights[kind, node], expected)
+
+
+@pytest.mark.parametrize("name", ["darts", "darts_second_order", "snas"])
+def test_softmax_methods(name):
+    """The zero operation takes its share and has no entry; nothing else is in a snapshot."""
+    method = make(name)
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    table = softmax(alpha)[..., 1:]
+    mixture = method.inputs(arch)["mixture"]
+    np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
+    assert mixture.edges is mixture.drop is None
+    shown = method.snapshot(arch)
+    assert shown["support"].tolist() == naive_cells(table)
+    Genotype.from_supports(*shown["support"].tolist())
+    for kind, node in np.ndindex(2, NODES):
+        z = np.asarray(shown["z"][kind, node])
+        own = table[kind, edge_index(node, 0) : edge_index(node + 1, 0)].ravel()
+        np.testing.assert_allclose(z[: own.size], own, rtol=1e-5)
+        assert not z[own.size :].any()
+        picked = z[np.asarray(shown["support"][kind, node])]
+        np.testing.assert_array_equal(shown["coefficients"][kind, node], picked)
+
+
+def test_snas_draws_by_gumbel_at_a_falling_temperature():
+    method = make("snas", "search.snas.annealing=0.1", "search.snas.final_temperature=0.5")
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    for step, temperature in ((0, 2.5), (10, 2.5 * np.exp(-1)), (1000, 0.5)):
+        np.testing.assert_allclose(method.temperature(step), temperature, rtol=1e-6)
+        noise = np.asarray(jax.random.gumbel(training().key(2), alpha.shape))
+        expected = softmax((np.log(softmax(alpha)) + noise) / temperature)[..., 1:]
+        drawn = method.inputs(arch, training(step))["mixture"].table
+        np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_pc_darts_weighs_edges_and_waits():
+    method = make("pc_darts", "search.pc_darts.warmup_epochs=3")
+    alpha, beta = random_alpha(2, EDGES, 1 + NUM_OPS), random_alpha(2, EDGES, seed=1)
+    trained = {"alpha": jnp.asarray(alpha), "beta": jnp.asarray(beta)}
+    arch = method.at(method.init(jax.random.key(0)), trained)
+    edges = np.concatenate([softmax(beta[:, :2]), softmax(beta[:, 2:])], 1)
+    mixture = method.inputs(arch)["mixture"]
+    np.testing.assert_allclose(mixture.edges, edges, rtol=1e-5)
+    table = edges[..., None] * softmax(alpha)[..., 1:]
+    np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
+    assert method.snapshot(arch)["support"].tolist() == naive_cells(table)
+    assert not method.moving(jnp.int32(3 * STEPS - 1))
+    assert method.moving(jnp.int32(3 * STEPS))
+    assert make("pc_darts", "search.pc_darts.warmup_epochs=0").moving(jnp.int32(0)) is None
+
+
+def test_nasp_runs_one_operation_per_edge():
+    method = make("nasp")
+    alpha = np.random.default_rng(0).uniform(size=(2, EDGES, 1 + NUM_OPS)).astype(np.float32)
+    alpha[0, 3, 0] = 1.5  # the zero operation wins there
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    best = alpha.argmax(-1)
+    one = np.eye(1 + NUM_OPS, dtype=np.float32)[best][..., 1:]
+    np.testing.assert_allclose(method.inputs(arch)["mixture"].table, one, atol=1e-6)
+
+    # The gradient is that at the discrete point, for all entries.
+    def loss(alpha):
+        table = method.inputs(method.at(arch, alpha))["mixture"].table
+        return jnp.sum(jnp.sin(table + 0.3))
+
+    gradient = jax.grad(loss)(arch.alpha)
+    np.testing.assert_allclose(gradient[..., 1:], np.cos(one + 0.3), rtol=1e-5)
+    assert not np.any(gradient[..., 0])
+    moved = method.moved(arch, arch.alpha + jnp.array([-2.0, 2.0])[:, None, None])
+    assert np.all(moved.alpha[0] == 0) and np.all(moved.alpha[1] == 1)
+
+    # The sparse form of W's half: a table with the same entries.
+    inputs = method.inputs_of_w(arch)
+    for kind in range(2):
+        found = np.zeros((EDGES, NUM_OPS))
+        for node in range(NODES):
+            for flat, weight in zip(
+                inputs["support"][kind, node], inputs["coefficients"][kind, node], strict=True
+            ):
+                predecessor, op = divmod(int(flat), NUM_OPS)
+                assert int(flat) < num_candidates(node)
+                found[edge_index(node, predecessor), op] += float(weight)
+        np.testing.assert_array_equal(found, one[kind])
+
+
+def test_pdarts_narrows_and_drops_skips_out():
+    overrides = ["search.pdarts.dropout=(0.0, 0.4, 0.7)", "search.pdarts.epochs=4"]
+    overrides.append("search.pdarts.warmup_epochs=2")
+    first = make("pdarts", *overrides)
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    kept = best_candidates(alpha, first.mask, 5)
+    second = make("pdarts", *overrides, stage=1, found={"candidates": kept})
+    assert (first.stages, first.epochs) == (3, 4)
+    for kind, edge in np.ndindex(2, EDGES):
+        assert set(kept[kind][edge]) == set(np.argsort(-alpha[kind, edge])[:5])
+    arch = second.at(second.init(jax.random.key(0)), jnp.asarray(alpha))
+    expected = softmax(np.where(second.mask, alpha, -np.inf))[..., 1:]
+    np.testing.assert_allclose(second.inputs(arch)["mixture"].table, expected, rtol=1e-5)
+    again = best_candidates(alpha, second.mask, 3)
+    assert all(set(a) < set(b) for k in range(2) for a, b in zip(again[k], kept[k], strict=True))
+    rates = [float(second.dropout_rate(jnp.int32(epoch * STEPS))) for epoch in range(4)]
+    np.testing.assert_allclose(rates, [0.3, 0.2, 0.4, 0.4 * np.exp(-0.2)], rtol=1e-5)
+    assert not second.moving(jnp.int32(2 * STEPS - 1)) and second.moving(jnp.int32(2 * STEPS))
+
+
+def test_pdarts_ends_with_few_skips():
+    table = np.abs(random_alpha(2, EDGES, NUM_OPS))
+    table[:, :, SKIP] += 10
+    support, weights = limit_skips(table, NODES, 2, 1)
+    skips = (support % NUM_OPS == SKIP).sum((1, 2))
+    assert skips.tolist() == [1, 4]
+    # The strongest of the normal cell's four stays, since the weakest goes first.
+    picked = support[0] % NUM_OPS == SKIP
+    before, _ = strongest(jnp.asarray(table), NODES, 2)
+    assert weights[0][picked] == strongest(jnp.asarray(table), NODES, 2)[1][0].max()
+    assert support[1].tolist() == before[1].tolist()
+
+
+def test_random_genotypes_are_drawn_from_the_whole_space():
+    method = make("random", "search.epochs=200", "search.random.genotypes=200")
+    arch = method.init(jax.random.key(0))
+    for node in range(NODES):
+        picks = np.asarray(arch.supports[:, :, node])
+        assert np.all(picks[..., 0] != picks[..., 1])
+        assert set(picks.ravel().tolist()) == set(range(num_candidates(node)))
+    assert np.all(method.inputs(arch)["coefficients"] == 1)
+    with pytest.raises(ValueError, match=r"search.epochs 7 cannot be shared equally .* 2"):
+        make("random", "search.epochs=7", "search.random.genotypes=2")
+
+
+def test_what_a_method_does_not_take():
+    with pytest.raises(ValueError, match=r"architecture.s is 3, but darts takes that many"):
+        make("darts", "architecture.s=3")
+    with pytest.raises(ConfigError, match=r"recovery.every means nothing to search.method=darts"):
+        config_of("darts", "recovery.every=step")
+    with pytest.raises(ConfigError, match=r"search.darts.sigma means nothing to .*=ista"):
+        config_of("ista", "search.darts.sigma=0.1")
+    with pytest.raises(ValueError, match="'dart', there are: ista, darts"):
+        find_method("dart")
+    regime = ops.REGIMES["search"]
+    with pytest.raises(ValueError, match="6 channels of which operations see one in 4"):
+        CellSpec(6, False, NODES, 2, regime, partial=4)
+    with pytest.raises(ValueError, match=r"4 channels .* an even number of channels"):
+        CellSpec(4, True, NODES, 2, regime, partial=4)
+    assert set(METHODS) - {"ista"} == {
+        *("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "random")
+    }
+
+
+def random_cell(spec, rng):
+    """Variables of a cell whose inputs have 3 channels."""
+
+    def weights(shapes, stack=()):
+        return {n: jnp.asarray(rng.normal(size=stack + s), jnp.float32) for n, s in shapes.items()}
+
+    groups = tuple(
+        {op: weights(spec.shapes(op, t), (len(edges),)) for op in OPERATIONS if spec.shapes(op, t)}
+        for t, edges in zip(spec.strides, spec.groups, strict=True)
+    )
+    pre = weights(ops.preprocess_shapes(3, spec.channels, False, spec.regime))
+    pre_stats = jnp.stack([init_stats(1, spec.channels)] * 2)
+    shape = (EDGES, NUM_OPS, ops.MAX_NORMS, 2, spec.op_channels)
+    stats = jnp.broadcast_to(init_stats(ops.MAX_NORMS, spec.op_channels)[None, None], shape)
+    return CellVariables(pre, pre, groups, pre_stats, stats)
+
+
+def naive_cell(cell, x, mixture, spec, mode):
+    """Edge by edge as PC-DARTS has it, the shuffle on every edge."""
+    k, part = spec.partial, spec.op_channels
+    pre, _ = ops.preprocess(x, cell.pre0, cell.pre_stats[0], mode=mode)
+    states = [pre, pre]
+    for node in range(NODES):
+        total = 0
+        for i in range(node + 2):
+            group = int(spec.reduction and i >= 2)
+            stride, place = spec.strides[group], spec.groups[group].index((node, i))
+            edge, h = edge_index(node, i), states[i]
+            mixed = 0
+            for n in spec.candidates[edge] if spec.candidates else range(NUM_OPS):
+                op = OPERATIONS[n]
+                weights = {m: w[place] for m, w in cell.groups[group].get(op, {}).items()}
+                norms = ops.num_norms(op, stride, spec.regime)
+                stats = cell.stats[edge, n, :norms]
+                y, _ = ops.apply_op(op, h[..., :part], weights, stats, stride=stride, mode=mode)
+                mixed = mixed + float(mixture.table[edge, n]) * np.asarray(y)
+            if k > 1:
+                rest = np.asarray(h[..., part:])
+                if stride == 2:
+                    rest = np.max([rest[:, a::2, b::2] for a in range(2) for b in range(2)], 0)
+                mixed = np.concatenate([mixed, float(mixture.edges[edge]) * rest], -1)
+                order = [g * part + c for c in range(part) for g in range(k)]
+                mixed = mixed[..., order]
+            total = total + mixed
+        states.append(jnp.asarray(total))
+    return np.concatenate(states[2:], -1)
+
+
+@pytest.mark.parametrize("kind", ["partial", "candidates"])
+def test_dense_cell_against_a_naive_one(kind):
+    """A reduction cell: both strides, and for PC-DARTS what passes by."""
+    rng = np.random.default_rng(0)
+    some = tuple(tuple(sorted(rng.choice(NUM_OPS, 2, replace=False))) for _ in range(EDGES))
+    some = tuple(tuple(map(int, ops_)) for ops_ in some)
+    options = {"partial": 2} if kind == "partial" else {"candidates": some}
+    spec = CellSpec(4, True, NODES, 2, ops.REGIMES["search"], **options)
+    cell, mode = random_cell(spec, rng), Mode(True)
+    x = jnp.asarray(rng.normal(size=(2, 4, 4, 3)), jnp.float32)
+    mixture = Mixture(
+        jnp.asarray(rng.normal(size=(EDGES, NUM_OPS)), jnp.float32),
+        jnp.asarray(rng.normal(size=EDGES), jnp.float32) if kind == "partial" else None,
+    )
+    run = jax.jit(partial(run_cell_mixed, spec=spec, mode=mode))
+    out, (_, stats) = run((cell, 0), x, x, mixture)
+    expected = naive_cell(cell, x, mixture, spec, mode)
+    np.testing.assert_allclose(out, expected, atol=2e-5 * np.abs(expected).max())
+    moved = np.any(np.asarray(stats != cell.stats), (2, 3, 4))
+    expected = np.zeros((EDGES, NUM_OPS), bool)
+    for edge, candidates in enumerate(spec.candidates or [range(NUM_OPS)] * EDGES):
+        expected[edge, list(candidates)] = True
+    _, on_nodes = spec.groups  # an identity has no statistics
+    expected[[edge_index(*edge) for edge in on_nodes], SKIP] = False
+    np.testing.assert_array_equal(moved, expected)
+
+
+class Toy:
+    """Of a super-net what a step needs: logits from W, images and the table."""
+
+    def apply(self, variables, x, *, mixture, **_):
+        w = variables["params"]["w"]
+        features = jnp.tanh(x.reshape(len(x), -1) @ w)
+        weights = mixture.table.reshape(-1)[: w.shape[1]]
+        return (features * weights[None] @ jnp.ones((w.shape[1], 1)) * jnp.array([[1.0, -0.5]]),
+                None), {"batch_stats": variables["batch_stats"]}  # fmt: skip
+
+
+def test_second_order_gradient_against_finite_differences():
+    """Of L_val(w - xi (mu m + dL_train/dw + decay w), alpha), on two devices."""
+    method = make("darts_second_order", "search.weights.learning_rate=0.5")
+    mean, std = (0.5,), (0.25,)
+    recipe = Recipe(mean, std, 0, False, 0, 0.0, 0.0, 0.0, False, 1, 100)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (2, 8, 2, 2, 1), np.uint8)
+    labels = rng.integers(0, 2, (2, 8))
+    params, trace = ({"w": rng.normal(size=(4, 6)).astype(np.float32)} for _ in range(2))
+    sgd = optax.chain(optax.clip_by_global_norm(1e-3), optax.sgd(0.1, momentum=0.9))
+    weights = TrainState.create(
+        {"params": jax.tree.map(jnp.asarray, params), "batch_stats": {}}, sgd, 0
+    )
+    weights = weights.replace(
+        sgd=optax.tree_utils.tree_set(weights.sgd, trace=jax.tree.map(jnp.asarray, trace))
+    )
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    plain = optax.sgd(1.0)  # so that the change is minus the gradient
+    state = SearchState(weights, arch, plain.init(arch.alpha), Totals.zero())
+    devices = Devices()
+    step = devices.map(
+        partial(unrolled_step, net=Toy(), sgd=sgd, adam=plain, recipe=recipe, method=method), 4
+    )
+    batches = (images[0], labels[0], images[1], labels[1])
+    after, _ = step(devices.replicate(state), *map(devices.split, batches))
+    gradient = np.asarray(alpha - after.arch.alpha)
+
+    with jax.enable_x64(True):
+
+        def loss(w, alpha, which):
+            x = (images[which] / 255.0 - mean[0]) / std[0]
+            table = jax.nn.softmax(alpha, -1)[..., 1:]
+            variables = {"params": {"w": w}, "batch_stats": {}}
+            (logits, _), _ = Toy().apply(variables, x, mixture=Mixture(table))
+            rows = jnp.arange(len(labels[which]))
+            return -jax.nn.log_softmax(logits)[rows, labels[which]].mean()
+
+        @jax.jit
+        def ahead(alpha):
+            w = jnp.asarray(params["w"], float)
+            dw = jax.grad(loss)(w, alpha, 1)
+            w = w - 0.5 * (0.9 * np.asarray(trace["w"], float) + dw + 3e-4 * w)
+            return loss(w, alpha, 0)
+
+        point, epsilon = np.asarray(alpha, float), 1e-5
+        for place in [(0, 0, 0), (0, 0, 3), (0, 0, 5)]:
+            change = np.zeros(point.shape)
+            change[place] = epsilon
+            slope = (ahead(point + change) - ahead(point - change)) / (2 * epsilon)
+            np.testing.assert_allclose(gradient[place], slope, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["sep_conv_3x3", "max_pool_3x3"])
+def test_operations_can_be_differentiated_twice(op):
+    """The second-order gradient goes through the kernels' own gradients."""
+    regime = ops.REGIMES["search"]
+    rng = np.random.default_rng(0)
+    norms = ops.num_norms(op, 1, regime)
+    with jax.enable_x64(True):
+        shapes = ops.weight_shapes(op, 2, 1, regime)
+        weights = {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
+        x, along = (jnp.asarray(rng.normal(size=(2, 3, 3, 2))) for _ in range(2))
+        g = jnp.asarray(rng.normal(size=(2, 3, 3, 2)))
+
+        def first(x):
+            def f(x):
+                stats = init_stats(norms, 2)
+                y, _ = ops.apply_op(op, x, weights, stats, stride=1, mode=Mode(True))
+                return jnp.sum(jnp.sin(y) * g)
+
+            return jnp.sum(jax.grad(f)(x) * along)
+
+        first, second = jax.jit(first), jax.jit(jax.grad(first))
+        epsilon = 1e-5
+        slope = (first(x + epsilon * g) - first(x - epsilon * g)) / (2 * epsilon)
+        np.testing.assert_allclose(jnp.sum(second(x) * g), slope, rtol=1e-4)
