@@ -25,8 +25,8 @@ LEVELS = [
         "report.html report.replay report.series report.folds report.compare report.index "
         "bench.recovery bench.step bench.methods bench.loop bench.data bench.switch",
         "two_stage one_stage retrain",
-        "studies.stats studies.paper studies.base studies.runs studies.figures studies.cost "
-        "studies.cell studies.correlation studies.accuracy studies.curves",
+        "studies.names studies.stats studies.paper studies.base studies.runs studies.figures "
+        "studies.cost studies.cell studies.correlation studies.accuracy studies.curves",
         "api cli cli_runs cli_look cli_bench cli_study __main__",
     )
 ]

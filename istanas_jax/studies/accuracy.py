@@ -10,7 +10,8 @@ from istanas_jax.report.facts import gather
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.runs import NAMES, RunStudy
+from istanas_jax.studies.names import NAMES
+from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import mean_and_deviation
 
 

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.runs import NAMES, ONE_STAGE, RunStudy
+from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import correlate, mean_and_deviation
 
 

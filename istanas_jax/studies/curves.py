@@ -5,7 +5,8 @@ from istanas_jax.parallel import from_leader
 from istanas_jax.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.runs import NAMES, ONE_STAGE, RunStudy
+from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.runs import RunStudy
 
 # Of a row: what is shown, the first that is there. Images of b have trained b, but no weights.
 SHOWN = {"heldout_accuracy": "held-out images", "b_accuracy": "the images of b"}
@@ -70,8 +71,9 @@ def _curve(rows: list[dict], phases: tuple[str, ...]) -> dict | None:
         seconds = row["seconds"]
         so_far = before + seconds["total"] - seconds.get("compile", 0.0)
         minutes.append(so_far / 60)
-    pairs = [(m, row[key]) for m, row in zip(minutes, rows, strict=True) if key in row]
-    moved = [(m, row["distance"]) for m, row in zip(minutes, rows, strict=True) if "distance" in row]
+    timed = list(zip(minutes, rows, strict=True))
+    pairs = [(m, row[key]) for m, row in timed if key in row]
+    moved = [(m, row["distance"]) for m, row in timed if "distance" in row]
     return {
         "of": SHOWN[key],
         "minutes": [m for m, _ in pairs],

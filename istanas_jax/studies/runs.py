@@ -13,20 +13,7 @@ from istanas_jax import one_stage, retrain, two_stage
 from istanas_jax.config_files import keep_method
 from istanas_jax.parallel import from_leader, is_leader
 from istanas_jax.studies.base import Job, Study
-
-ONE_STAGE = "one_stage"
-# As tables name them.
-NAMES = {
-    "ista": "two-stage ISTA-NAS",
-    ONE_STAGE: "one-stage ISTA-NAS",
-    "darts": "DARTS (1st order)",
-    "darts_second_order": "DARTS (2nd order)",
-    "pc_darts": "PC-DARTS",
-    "snas": "SNAS",
-    "nasp": "NASP",
-    "pdarts": "P-DARTS",
-    "random": "random search",
-}
+from istanas_jax.studies.names import ONE_STAGE
 
 
 class RunStudy(Study):
@@ -160,12 +147,15 @@ class RunStudy(Study):
         images = f"{data.limit:,}" if data.limit else "all"
         held = f", {100 * data.holdout:g} % of them held out" if data.holdout else ""
         seeds = f"{config.seed}" + (f" to {config.seed + self.seeds - 1}" if self.seeds > 1 else "")
+        searched = (
+            f"search with {s.cells} cells of {s.channels} channels, {s.epochs} epochs, batch "
+            f"{s.batch}; "
+        )
         return (
             f"The same for every method: {data.name}, {images} training images{held}, divided in "
-            f"one way; search with {s.cells} cells of {s.channels} channels, {s.epochs} epochs, "
-            f"batch {s.batch}; training from scratch with {r.cells} cells of {r.channels} channels, "
-            f"{r.epochs} epochs, batch {r.batch}; seeds {seeds}. The test split is read once by "
-            "each trained network, and decides nothing."
+            f"one way; {searched if self.methods else ''}training from scratch with {r.cells} "
+            f"cells of {r.channels} channels, {r.epochs} epochs, batch {r.batch}; seeds {seeds}. "
+            "The test split is read once by each trained network, and decides nothing."
         ) + self._own_budgets()
 
     def _own_budgets(self) -> str:
