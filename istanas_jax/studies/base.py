@@ -119,8 +119,8 @@ class Study:
         }
         if self.folder.writes:
             self.folder.write("study.json", figures)
-            write_whole(self.folder / "study.md", f"{self.text(figures)}\n".encode())
             self.draw(figures, self.folder / "study.svg")
+            write_whole(self.folder / "study.md", f"{self.text(figures)}\n".encode())
         return figures
 
     def text(self, figures: dict) -> str:

@@ -31,7 +31,7 @@ def correlate(
     """Kendall's tau of x and y with a percentile bootstrap interval over the pairs."""
     n = len(x)
     if n < FEWEST:
-        return Correlation(n, words=f"{n} seeds are too few for a tau")
+        return Correlation(n, words=f"too few seeds for a tau: {n}, and {FEWEST} are the least")
     signs = _signs(x), _signs(y)
     everyone = np.arange(n)[None]
     tau = float(_tau_b(*signs, everyone)[0])
