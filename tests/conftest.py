@@ -1,7 +1,7 @@
 """Strictness and speed for every test; pyproject.toml turns warnings into errors."""
 
 import os
-import tempfile
+import time
 from pathlib import Path
 
 import jax
@@ -10,13 +10,23 @@ import pytest
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
 # Programs run a few times only: most of the time would go into optimising them, and into
-# compiling again what another test has compiled.
+# compiling again what another test, or an earlier run of the tests, has compiled.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-COMPILED = tempfile.TemporaryDirectory()
-jax.config.update("jax_compilation_cache_dir", COMPILED.name)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+COMPILED = CACHE / "istanas_jax" / "tests"
+DAYS_KEPT = 7
+jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 ROOT = Path(__file__).parent.parent
 # Files that compile most, started first so that two processes end at about the same time.
 LONGEST = ("hosts", "supernet", "two_stage", "parity", "one_stage", "kill_and_resume")
+
+
+def pytest_configure(config) -> None:
+    """Once, not in each of several processes: forget what was compiled long ago."""
+    if not hasattr(config, "workerinput"):
+        for file in COMPILED.glob("*"):
+            if file.stat().st_mtime < time.time() - 86_400 * DAYS_KEPT:
+                file.unlink()
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -33,11 +43,11 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
+@pytest.fixture(scope="session")
+def environment():
     """For processes: programs are compiled once, by the first, and without much optimisation."""
     return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "PYTHONPATH": str(ROOT),

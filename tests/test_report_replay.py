@@ -1,7 +1,6 @@
 """The replay in the page of a run: the rows of replay.jsonl, made small."""
 
 import json
-import time
 from itertools import pairwise
 
 import pytest
@@ -74,11 +73,9 @@ def test_each_different_cell_is_drawn_once(page):
 
 @pytest.mark.parametrize("nodes, per_epoch", [(4, 1), (4, 60), (8, 20)])
 def test_small_enough(tmp_path, nodes, per_epoch):
-    """50 epochs, also with thousands of recoveries and twice the nodes: under 3 MB, in seconds."""
+    """50 epochs, also with thousands of recoveries and twice the nodes: under 3 MB."""
     run = make_run(tmp_path / "long", epochs=50, per_epoch=per_epoch, nodes=nodes)
-    begin = time.monotonic()
     page = read(run_page.write(run))
-    assert time.monotonic() - begin < 30
     assert len(page.text.encode()) < 3_000_000
     (replay,) = page.json["replays"]
     rows = recoveries(0, epochs=50, per_epoch=per_epoch, nodes=nodes)
