@@ -26,8 +26,8 @@ PUBLISHED = {
 
 
 def get_config(variant: str = "darts") -> ConfigDict:
-    size = next((size for size in ("small", "tiny") if variant.endswith(f"_{size}")), "")
-    method = variant.removesuffix(f"_{size}")
+    size = next((size for size in ("small", "tiny") if variant.endswith(size)), "")
+    method = variant.removesuffix(size).removesuffix("_") or "darts"
     if method not in PUBLISHED:
         there = ", ".join(PUBLISHED)
         raise ValueError(f"no variant {variant!r}, there are: {there}, with _small or _tiny")

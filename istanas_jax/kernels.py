@@ -193,14 +193,15 @@ def _per_platform(native, shifted, shifted_vjp):
         *inputs, g = inputs_and_g
         return tuple(jax.vjp(native, *inputs)[1](g))
 
-    @jax.custom_vjp
-    def f(*inputs):
+    def forward(*inputs):
         return lax.platform_dependent(*inputs, cpu=shifted, default=native)
 
     def backward(inputs, g):
         return lax.platform_dependent(*inputs, g, cpu=shifted_vjp, default=native_vjp)
 
-    f.defvjp(lambda *inputs: (f(*inputs), inputs), backward)
+    f = jax.custom_vjp(forward)
+    # Not f itself: inside a scan jax then mixes up what f keeps when it differentiates twice.
+    f.defvjp(lambda *inputs: (forward(*inputs), inputs), backward)
     return f
 
 

@@ -7,12 +7,15 @@ import pytest
 from istanas_jax.config_files import ConfigError, keys, load_config
 
 FOLDER = Path(__file__).parent.parent / "configs"
-FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "paper.py")
+SHARED = ("paper", "methods")  # by the configs
+STUDIES = ("study",)  # tested by themselves
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in SHARED + STUDIES)
 TWO_STAGE = str(FOLDER / "cifar10_two_stage.py")
 
 
 def test_all_configs_are_there():
     assert [path.stem for path in FILES] == [
+        "baselines",
         "cifar10_one_stage",
         "cifar10_retrain",
         "cifar10_two_stage",

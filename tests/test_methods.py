@@ -10,11 +10,11 @@ import optax
 import pytest
 from conftest import ROOT
 
-from istanas_jax import ops
+from istanas_jax import describe_all, ops
 from istanas_jax.batch_norm import Mode, init_stats
 from istanas_jax.config_files import ConfigError, load_config
 from istanas_jax.dense import Mixture, run_cell_mixed
-from istanas_jax.genotype import Genotype
+from istanas_jax.genotype import Genotype, published, published_parameters
 from istanas_jax.methods import METHODS, find_method
 from istanas_jax.methods.darts import unrolled_step
 from istanas_jax.methods.pdarts import SKIP, best_candidates, limit_skips
@@ -301,6 +301,18 @@ def test_dense_cell_against_a_naive_one(kind):
     _, on_nodes = spec.groups  # an identity has no statistics
     expected[[edge_index(*edge) for edge in on_nodes], SKIP] = False
     np.testing.assert_array_equal(moved, expected)
+
+
+def test_published_cells_beside_the_paper():
+    rows = describe_all.describe_all()
+    assert len(rows) == 2 * len(published())
+    for row in rows:
+        counts = published_parameters(row["name"])
+        if not row["one_stage"]:
+            assert row["parameters"] == counts[row["net"] == "imagenet"]
+    text = describe_all.table(rows)
+    assert "637,963,432" in text and "638 M" in text  # the same network
+    assert sum(row["paper"] is not None for row in rows) == 14
 
 
 class Toy:
