@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 from conftest import ROOT
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
@@ -40,6 +40,7 @@ def study_config(variant, *overrides):
 # Statistics.
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(few, few), min_size=3, max_size=12))
 def test_tau_is_that_of_scipy_and_of_a_naive_count(pairs):
     x, y = zip(*pairs, strict=True)
@@ -55,7 +56,8 @@ def test_tau_is_that_of_scipy_and_of_a_naive_count(pairs):
         np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)
     )
     assert found.tau_a == pytest.approx(naive / math.comb(len(pairs), 2), abs=1e-12)
-    assert -1 - 1e-12 <= found.low <= found.high <= 1 + 1e-12
+    if found.low is not None:
+        assert -1 - 1e-12 <= found.low <= found.high <= 1 + 1e-12
 
 
 def test_bootstrap_interval():

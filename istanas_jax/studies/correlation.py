@@ -85,7 +85,6 @@ class CorrelationStudy(RunStudy):
         tau = "-" if row["tau"] is None else f"{row['tau']:+.2f}"
         if row["tau"] is not None and abs(row["tau"] - row["tau_a"]) > 1e-9:
             tau += f" (the paper's formula, with ties: {row['tau_a']:+.2f})"
-        told = row["low"] is not None
         theirs = row["paper_tau"]
         return [
             NAMES[row["method"]],
@@ -93,8 +92,8 @@ class CorrelationStudy(RunStudy):
             percent(*row["search"]),
             percent(*row["retrained"]),
             tau,
-            f"{row['low']:+.2f} to {row['high']:+.2f}" if told else "-",
-            f"{row['p']:.2g}" if told else "-",
+            "-" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}",
+            "-" if row["p"] is None else f"{row['p']:.2g}",
             "-" if theirs is None else f"{theirs:+.2f}",
         ]
 

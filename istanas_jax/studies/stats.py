@@ -42,8 +42,10 @@ def correlate(
     chosen = np.random.default_rng(seed).integers(0, n, (resamples, n))
     taus = _tau_b(*signs, chosen)
     left_out = int(np.isnan(taus).sum())
-    outside = 100 * (1 - level) / 2
-    low, high = np.nanpercentile(taus, [outside, 100 - outside])
+    low = high = None
+    if left_out < resamples:
+        outside = 100 * (1 - level) / 2
+        low, high = np.nanpercentile(taus, [outside, 100 - outside]).tolist()
     words = []
     if left_out:
         words.append(
@@ -53,7 +55,7 @@ def correlate(
     if n < TELLING:
         words.append(f"{n} seeds cannot tell any tau from 0")
     p = float(stats.kendalltau(x, y).pvalue)
-    return Correlation(n, tau, tau_a, p, float(low), float(high), "; ".join(words))
+    return Correlation(n, tau, tau_a, p, low, high, "; ".join(words))
 
 
 def _signs(values: Sequence[float]) -> Int[np.ndarray, "n n"]:
