@@ -18,7 +18,15 @@ DAYS_KEPT = 7
 jax.config.update("jax_compilation_cache_dir", str(COMPILED))
 ROOT = Path(__file__).parent.parent
 # Files that compile most, started first so that two processes end at about the same time.
-LONGEST = ("hosts", "supernet", "two_stage", "parity", "one_stage", "kill_and_resume")
+LONGEST = (
+    "hosts",
+    "supernet",
+    "two_stage",
+    "methods_resume",
+    "parity",
+    "one_stage",
+    "kill_and_resume",
+)
 
 
 def pytest_configure(config) -> None:

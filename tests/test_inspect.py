@@ -24,6 +24,7 @@ from istanas_jax.architecture import ArchState, coefficients, move
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import Genotype
 from istanas_jax.inspection import files
+from istanas_jax.methods.base import Method
 from istanas_jax.parallel import AXIS
 from istanas_jax.train_state import Totals
 
@@ -77,7 +78,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search.OneStageSearch, "update", staticmethod(cheap_search))
-        patch.setattr(search.TwoStageSearch, "update", staticmethod(cheap_search))
+        patch.setattr(Method, "update", staticmethod(cheap_search))
         patch.setattr(search, "evaluate_super", cheap_evaluation)
         patch.setattr(training, "train_step", cheap_train)
         patch.setattr(training, "evaluate_target", cheap_evaluation)

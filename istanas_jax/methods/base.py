@@ -153,6 +153,8 @@ class Method:
             before, now = np.sort(report["before"]), np.sort(shown["support"])
             changed = np.any(before != now, -1)
             row |= {key: report[key] for key in ("distance", "kkt") if key in report}
+            if "supports" in report:  # as recovered, before a budget
+                row["budget_decided"] = bool(np.any(shown["support"] != report["supports"][0]))
         if changed.any() or step % self.steps_per_epoch == 0:
             search.session.replay.write(row | {"changed": changed})
 
