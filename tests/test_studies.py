@@ -1,85 +1,30 @@
-"""Studies: the statistics against scipy and a naive count, and folders that go on and grow.
+"""Studies: folders that go on and grow, and what their tables say.
 
 Most runs here are made up: what a driver would leave is written at once. One study is real.
 """
 
-import itertools
 import json
-import math
 
-import numpy as np
 import pytest
 from conftest import ROOT
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
-from istanas_jax.bench import methods
 from istanas_jax.cli import main
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
-from istanas_jax.studies import cell, cost, runs
+from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
-from istanas_jax.studies.cost import CostStudy
 from istanas_jax.studies.curves import CurvesStudy
-from istanas_jax.studies.stats import correlate
 from istanas_jax.workdir import WorkdirError
 
 CONFIG = str(ROOT / "configs" / "study.py")
 KINDS = ("cost", "correlation", "accuracy", "curves")
-few = st.integers(0, 4)  # so that there are ties
 
 
 def study_config(variant, *overrides):
     return load_config(f"{CONFIG}:{variant}", [f"--config.{o}" for o in overrides])
-
-
-# Statistics.
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(few, few), min_size=3, max_size=12))
-def test_tau_is_that_of_scipy_and_of_a_naive_count(pairs):
-    x, y = zip(*pairs, strict=True)
-    found = correlate(x, y, resamples=20)
-    expected = scipy_stats.kendalltau(x, y)
-    if math.isnan(expected.statistic):
-        assert found.tau is None
-        assert found.words == "all accuracies are equal: there is no order"
-        return
-    assert found.tau == pytest.approx(expected.statistic, abs=1e-12)
-    assert found.p == expected.pvalue or math.isnan(expected.pvalue)
-    naive = sum(
-        np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)
-    )
-    assert found.tau_a == pytest.approx(naive / math.comb(len(pairs), 2), abs=1e-12)
-    if found.low is not None:
-        assert -1 - 1e-12 <= found.low <= found.high <= 1 + 1e-12
-
-
-def test_bootstrap_interval():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=40)
-    y = x + rng.normal(size=40)
-    found, again = (correlate(x, y, resamples=500, seed=1) for _ in range(2))
-    assert found == again
-    assert found.low < found.tau < found.high
-    taus = []  # the same by scipy, one resample after the other
-    for chosen in np.random.default_rng(1).integers(0, 40, (500, 40)):
-        taus.append(scipy_stats.kendalltau(x[chosen], y[chosen]).statistic)
-    np.testing.assert_allclose((found.low, found.high), np.percentile(taus, [2.5, 97.5]))
-
-
-def test_what_cannot_be_told_is_said():
-    assert correlate([1, 2], [1, 2], resamples=10).tau is None
-    assert "too few seeds for a tau: 2" in correlate([1, 2], [1, 2], resamples=10).words
-    four = correlate([1, 2, 3, 4], [1, 3, 2, 4], resamples=2000)
-    assert "4 seeds cannot tell any tau from 0" in four.words
-    assert "of 2000 resamples drew equal accuracies only" in four.words
-    assert correlate(range(9), range(9), resamples=200).words == ""
 
 
 # Folders of made-up runs.
@@ -264,64 +209,6 @@ def test_curves(drivers, tmp_path):
         text(tmp_path)
     )
     assert b"node 1" in (tmp_path / "study.svg").read_bytes()
-
-
-# Cost.
-
-
-def test_cost_with_what_does_not_fit(monkeypatch, tmp_path):
-    asked = []
-
-    def process(given):
-        asked.append(json.loads(given)["config"]["search"])
-        method, batch = asked[-1]["method"], asked[-1]["batch"]
-        about = {"devices": "1 x cpu", "commit": "abc", "stages": 1, "trace_s": 2, "compile_s": 30}
-        about |= {"needed_mb": 30 * batch, "free_mb": 20_000, "method": method, "batch": batch}
-        if batch == 1024:
-            return -9, "", ""
-        if batch == 512:
-            return 0, json.dumps(about | {"out_of_memory": "the step needs 15 GiB"}), ""
-        if method == "darts":
-            return 1, "", "Traceback\nValueError: no"
-        timed = {"step_s_median": 0.5, "steps_per_epoch": 100, "epochs": 50, "measured_mb": 900}
-        return 0, f"warning\n{json.dumps(about | timed)}\n", ""
-
-    monkeypatch.setattr(cost, "_process", process)
-    config = study_config("cost", "study.methods=('ista','darts')", "study.batches=(64,512,1024)")
-    figures = CostStudy(config, tmp_path).run()
-    assert [row["batch"] for row in figures["rows"]] == [64, 512, 1024, 512, 1024]
-    shown = text(tmp_path)
-    assert (
-        "| two-stage ISTA-NAS | 64 | 0.500 | 128 | 2 + 30 | 1.88 | 0.88 | 0:41:40 | 1.9 |" in shown
-    )
-    assert shown.count("out of memory") == 4
-    assert "**Failed**: darts_64: the step could not be measured: ValueError: no." in shown
-    assert "b" in asked[0]
-    assert "darts" not in asked[0]
-    asked.clear()
-    CostStudy(config, tmp_path).run()
-    assert len(asked) == 1  # the one that failed
-
-
-def test_step_that_needs_more_than_there_is(monkeypatch):
-    def run(config, steps):
-        raise methods.OutOfMemory("the step needs 9.0 GiB", {"compile_s": 3})
-
-    monkeypatch.setattr(methods, "run", run)
-    figures = cell.measure(None, 2)
-    assert figures == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
-
-
-def test_a_measurement_in_a_process_of_its_own(environment, monkeypatch, tmp_path):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    small = ("architecture.nodes=2", "search.cells=2", "study.methods=('random',)")
-    config = study_config("cost_tiny", *small, "study.batches=(8,)")
-    (row,) = CostStudy(config, tmp_path).run()["rows"]
-    assert row["step_s_median"] > 0
-    assert row["compile_s"] > 0
-    assert row["needed_mb"] <= row["free_mb"]
-    assert row["projected_s"] == row["step_s_median"] * row["steps_per_epoch"] * row["epochs"]
 
 
 # Configs and the command.
