@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from istanas_jax import __version__, cli_bench, cli_look, cli_runs
+from istanas_jax import __version__, cli_bench, cli_look, cli_runs, cli_study
 from istanas_jax.cli_bench import positive, show
 
 DESCRIPTION = """\
@@ -27,6 +27,8 @@ examples:
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8
                                                 does it fit on a TPU slice, how long will it take?
+  python -m istanas_jax study correlation --config configs/study.py:correlation_small \\
+      --workdir runs/tau                        compare search methods under one budget
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
   python -m istanas_jax bench step              what does a search step cost on this machine?
 
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_describe(commands)
     _add_plan(commands)
     cli_bench.add_commands(commands)
+    cli_study.add_commands(commands)
     return parser
 
 

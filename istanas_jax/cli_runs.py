@@ -14,7 +14,7 @@ The same command with the same --workdir goes on where it was stopped or killed.
 """
 
 
-def _add_job(commands, name: str, summary: str, description: str):
+def add_job(commands, name: str, summary: str, description: str):
     """A command that works in a folder by a config."""
     job = commands.add_parser(name, help=summary, description=description, epilog=CONFIG_HELP)
     job.add_argument(
@@ -45,7 +45,7 @@ def add_commands(commands) -> None:
 
 
 def _add_run(commands) -> None:
-    run = _add_job(
+    run = add_job(
         commands,
         "run",
         "a whole schedule: search, retrain, test",
@@ -56,7 +56,7 @@ def _add_run(commands) -> None:
 
 
 def _add_search(commands) -> None:
-    search = _add_job(
+    search = add_job(
         commands,
         "search",
         "the first half: find a genotype",
@@ -67,7 +67,7 @@ def _add_search(commands) -> None:
 
 
 def _add_retrain(commands) -> None:
-    retrain = _add_job(
+    retrain = add_job(
         commands,
         "retrain",
         "the second half: train a given cell and test it",
@@ -130,13 +130,13 @@ def _add_predict(commands) -> None:
 def _run(args) -> int:
     from istanas_jax import api
 
-    return _job(args, _config(args), api.DRIVERS)
+    return run_job(args, _config(args), api.DRIVERS)
 
 
 def _search(args) -> int:
     from istanas_jax import two_stage
 
-    return _job(args, _config(args), {"two_stage": two_stage.search})
+    return run_job(args, _config(args), {"two_stage": two_stage.search})
 
 
 def _retrain(args) -> int:
@@ -144,14 +144,14 @@ def _retrain(args) -> int:
 
     options = {"one_stage": args.onestage, "runs": args.runs}
     config = retrain.config_for(_config(args), args.genotype, **options)
-    return _job(args, config, {"retrain": retrain.run})
+    return run_job(args, config, {"retrain": retrain.run})
 
 
 def _config(args) -> ConfigDict:
     return load_config(args.config, args.overrides)
 
 
-def _job(args, config: ConfigDict, drivers: dict) -> int:
+def run_job(args, config: ConfigDict, drivers: dict) -> int:
     """Give the config to the driver of its schedule."""
     import jax
 

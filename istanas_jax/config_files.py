@@ -36,7 +36,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
         if key not in known:
             raise ConfigError(f"unknown config key {key}{_nearest(key, known)}")
     config = _parse(spec, overrides)
-    for key in _keep_method(config):
+    for key in keep_method(config):
         for override in overrides:
             given = override.removeprefix("--config.").split("=", 1)[0]
             if given == key or given.startswith(f"{key}."):
@@ -44,7 +44,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     return config
 
 
-def _keep_method(config: ConfigDict) -> list[str]:
+def keep_method(config: ConfigDict) -> list[str]:
     """Leave out what belongs to search methods that are not chosen; the keys that are gone."""
     if "search" not in config or "method" not in config.search:
         return []

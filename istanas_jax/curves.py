@@ -61,8 +61,13 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
                     axes.axis("off")
             grid[panels.index(shown[0]), column].set_title(kind)
             grid[panels.index(shown[-1]), column].set_xlabel(axis)
-        content = io.BytesIO()
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+        save(figure, path)
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """As SVG."""
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
     write_whole(path, content.getvalue())
 
 

@@ -12,7 +12,7 @@ from istanas_jax.parallel import Devices
 
 def provenance(devices: Devices) -> dict:
     """Of this process: its command, config, versions, commit and devices, JSON-able."""
-    command, config, overrides = _command(sys.argv)
+    command, config, overrides = command_line(sys.argv)
     return {
         "command": command,
         "config": config,
@@ -25,7 +25,7 @@ def provenance(devices: Devices) -> dict:
     }
 
 
-def _command(argv: list[str]) -> tuple[list[str] | None, str | None, list[str]]:
+def command_line(argv: list[str]) -> tuple[list[str] | None, str | None, list[str]]:
     """The command as one would type it, and its config; None if this is not our program."""
     program = Path(argv[0])
     if program.name != "istanas" and program.parent.name != "istanas_jax":

@@ -20,18 +20,23 @@ def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Images, Images | Non
 def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Images, Images, Images | None]:
     """Images for W, for b, and held out, all disjoint."""
     kept, held = _kept_and_held(config, dataset)
-    w, b = divide(len(kept), config.search.weights_fraction, seed=config.seed)
+    w, b = divide(len(kept), config.search.weights_fraction, seed=_seed(config))
     train = dataset.train
     return train.take(kept[w]), train.take(kept[b]), train.take(held) if len(held) else None
 
 
 def _kept_and_held(config: ConfigDict, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the training images to use and of those held out."""
-    some = np.arange(len(dataset.train))
+    some, seed = np.arange(len(dataset.train)), _seed(config)
     if 0 < config.data.limit < len(some):
-        some, _ = divide(len(some), config.data.limit / len(some), seed=config.seed)
-    kept, held = divide(len(some), 1 - config.data.holdout, seed=config.seed)
+        some, _ = divide(len(some), config.data.limit / len(some), seed=seed)
+    kept, held = divide(len(some), 1 - config.data.holdout, seed=seed)
     return some[kept], some[held]
+
+
+def _seed(config: ConfigDict) -> int:
+    """By which images are divided: the run's, unless runs of several seeds share a division."""
+    return config.data.get("division_seed", config.seed)
 
 
 def check_batches(config: ConfigDict, dataset: Dataset) -> None:
@@ -39,7 +44,7 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
     kept, _ = _kept_and_held(config, dataset)
     sizes = {phase: {"for training": len(kept)} for phase in ("search", "retrain", "train")}
     if config.schedule == "two_stage":
-        w, b = divide(len(kept), config.search.weights_fraction, seed=config.seed)
+        w, b = divide(len(kept), config.search.weights_fraction, seed=_seed(config))
         sizes["search"] = {"for W": len(w), "for b": len(b)}
     for phase in sizes.keys() & set(config.keys()):
         for purpose, size in sizes[phase].items():

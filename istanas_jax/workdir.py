@@ -15,9 +15,8 @@ from istanas_jax.files import in_bucket, write_whole
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 LOCK = ".lock"
-OWN = (LOCK, ".config.json.")  # what a run that never began may have left
-# What a run writes before it has done anything; the config, which makes it a run's folder, last.
-FIRST = ("started.json", "metrics.jsonl", "replay.jsonl", "config.json")
+# What a run writes before it has done anything, besides its config.
+FIRST = ("started.json", "metrics.jsonl", "replay.jsonl")
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -32,6 +31,9 @@ class Workdir:
       writes: False for all but one process of a run: they read, and leave no trace.
     """
 
+    config_file = "config.json"  # makes it a run's folder
+    free = FREE
+
     def __init__(self, path: str | os.PathLike, *, writes: bool = True):
         self.path = epath.Path(path)
         self.writes = writes
@@ -42,13 +44,15 @@ class Workdir:
         workdir = cls(path, writes=writes)
         names = workdir._names()
         # After the names: another process of this run writes its config before all else.
-        now, before = _plain(config), workdir.read("config.json")
+        now, before = _plain(config), workdir.read(cls.config_file)
         if before is None:
-            if any(not name.startswith(OWN) for name in names):
+            # What a run that never began may have left.
+            own = (LOCK, f".{cls.config_file}.")
+            if any(not name.startswith(own) for name in names):
                 raise WorkdirError(
                     f"{path} holds other files and no run: choose an empty or a new folder"
                 )
-        elif differing := _differences(before, now):
+        elif differing := _differences(before, now, cls.free):
             more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
             raise WorkdirError(
                 f"{path} holds a run with another config: {', '.join(differing[:SHOWN])}{more}; "
@@ -84,21 +88,25 @@ class Workdir:
             return
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            new = self.read("config.json") is None
+            new = self.read(self.config_file) is None
             if new:
                 self._begin(config)
             try:
                 yield
             except ValueError:
-                if new and not (self.path / "checkpoints").exists():
-                    for name in FIRST:
+                if new and not self._has_begun():
+                    for name in (*FIRST, self.config_file):
                         (self.path / name).unlink(missing_ok=True)
                 raise
+
+    def _has_begun(self) -> bool:
+        """Whether there is something to go on from."""
+        return (self.path / "checkpoints").exists()
 
     def _begin(self, config: ConfigDict) -> None:
         """The first write, so it says what is wrong with the folder or bucket."""
         try:
-            self.write("config.json", _plain(config))
+            self.write(self.config_file, _plain(config))
         except Exception as error:  # of a bucket: of almost any type
             hint = ", or there is no such bucket" if in_bucket(self.path) else ""
             raise WorkdirError(f"cannot write to {self.path}{hint}: {error}") from error
@@ -134,14 +142,14 @@ def _plain(config: ConfigDict) -> dict:
     return json.loads(config.to_json_best_effort())
 
 
-def _differences(before: dict, now: dict) -> list[str]:
+def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
     """`key was X, is Y` for everything that matters and is not the same."""
     flat_before, flat_now = flat(before), flat(now)
     missing = object()
     said = []
     for key in sorted(flat_before.keys() | flat_now.keys()):
         old, new = flat_before.get(key, missing), flat_now.get(key, missing)
-        if old != new and not key.startswith(FREE):
+        if old != new and not key.startswith(free):
             was = "was not set" if old is missing else f"was {old}"
             said.append(f"{key} {was}, is {'not set' if new is missing else new}")
     return said

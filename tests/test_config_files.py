@@ -8,7 +8,8 @@ from istanas_jax.config_files import ConfigError, keys, load_config
 
 FOLDER = Path(__file__).parent.parent / "configs"
 SHARED = ("paper", "methods")  # by the configs
-FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in SHARED)
+STUDIES = ("study",)  # tested by themselves
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in SHARED + STUDIES)
 TWO_STAGE = str(FOLDER / "cifar10_two_stage.py")
 
 

@@ -25,7 +25,9 @@ LEVELS = [
         "report.replay report.series report.folds report.compare report.index bench.recovery "
         "bench.step bench.loop bench.data bench.switch bench.methods",
         "two_stage one_stage retrain",
-        "api cli cli_runs cli_look cli_bench __main__",
+        "studies.names studies.stats studies.paper studies.base studies.runs studies.figures "
+        "studies.cost studies.cell studies.correlation studies.accuracy studies.curves",
+        "api cli cli_runs cli_look cli_bench cli_study __main__",
     )
 ]
 NO_JAX = LEVELS[0]
@@ -39,8 +41,9 @@ ONLY_IN = {
     "cv2": {"data_prepare", "image_sources", "jpeg"},
     "grain": {"streaming"},
     "simplejpeg": {"jpeg"},
-    "matplotlib": {"curves"},
+    "matplotlib": {"curves", "studies.figures"},
     "safetensors": {"export"},
+    "scipy": {"studies.stats"},
     "torch": set(),
     "tensorflow": set(),
 }

@@ -5,20 +5,20 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-from istanas_jax.provenance import _command, commit
+from istanas_jax.provenance import command_line, commit
 
 
 @pytest.mark.parametrize("program", ["/any/where/istanas_jax/__main__.py", "/usr/bin/istanas"])
 @pytest.mark.parametrize("config", [["--config", "a.py:tiny"], ["--config=a.py:tiny"]])
 def test_command_of_our_program(program, config):
     rest = ["--workdir", "w", "--config.seed=3"]
-    typed, name, overrides = _command([program, "run", *config, *rest])
+    typed, name, overrides = command_line([program, "run", *config, *rest])
     assert typed == ["python", "-m", "istanas_jax", "run", *config, *rest]
     assert (name, overrides) == ("a.py:tiny", ["--config.seed=3"])
 
 
 def test_command_of_another_program():
-    assert _command(["/usr/bin/pytest", "--config", "x"]) == (None, None, [])
+    assert command_line(["/usr/bin/pytest", "--config", "x"]) == (None, None, [])
 
 
 def test_commit_is_the_checkout_s():

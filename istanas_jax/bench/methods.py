@@ -5,9 +5,11 @@ of W on another.
 """
 
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
+import psutil
 from ml_collections import ConfigDict
 
 from istanas_jax.bench.step import peak_rss_mb
@@ -19,8 +21,16 @@ from istanas_jax.search import TwoStageSearch
 from istanas_jax.training import retrain_net
 
 
+class OutOfMemory(ValueError):
+    """A step that was compiled and cannot run here; `figures` are those of its compilation."""
+
+    def __init__(self, message: str, figures: dict):
+        super().__init__(message)
+        self.figures = figures
+
+
 def run(config: ConfigDict, *, steps: int = 10) -> dict:
-    """Compile and time a search step."""
+    """Compile and time a search step; OutOfMemory if the compiler says that it cannot run."""
     devices, a = Devices(), config.architecture
     session = make_session(config, outline(config.data), devices, print)
     target = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
@@ -39,6 +49,26 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     traced = time.perf_counter()
     step = devices.compile(lowered)
     compiled = time.perf_counter()
+    figures = {
+        "benchmark": "step",
+        "method": config.search.method,
+        "batch": task.batch,
+        "channels": task.net.channels,
+        "cells": task.net.cells,
+        "dtype": task.net.dtype,
+        "platform": jax.default_backend(),
+        "steps_per_epoch": task.steps_per_epoch,
+        "epochs": task.epochs,
+        "stages": task.method.stages,
+        "trace_s": round(traced - begin, 2),
+        "compile_s": round(compiled - traced, 2),
+        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+    }
+    figures |= _memory(step)
+    if figures["needed_mb"] > figures["free_mb"]:
+        needed, free = (figures[key] / 1024 for key in ("needed_mb", "free_mb"))
+        raise OutOfMemory(f"the step needs {needed:.1f} GiB, {free:.1f} are free", figures)
+    peak = _Peak()
     times = []
     for _ in range(steps + 1):  # the first warms up and is not counted
         start = time.perf_counter()
@@ -47,22 +77,50 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     loss = float(totals.loss / totals.images)
     if not np.isfinite(loss):
         raise ValueError(f"the loss is {loss} after {steps + 1} steps")
-    return {
-        "benchmark": "step",
-        "method": config.search.method,
-        "batch": task.batch,
-        "channels": task.net.channels,
-        "cells": task.net.cells,
-        "dtype": task.net.dtype,
-        "platform": jax.default_backend(),
+    return figures | {
         "step_s": round(min(times[1:]), 4),
         "step_s_median": round(float(np.median(times[1:])), 4),
-        "trace_s": round(traced - begin, 2),
-        "compile_s": round(compiled - traced, 2),
-        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+        "measured_mb": round(peak.grown_mb()),
         "peak_rss_mb": round(peak_rss_mb()),
         "step_rss_mb": round(peak_rss_mb() - rss_before),
     }
+
+
+def _memory(step) -> dict[str, int]:
+    """What the compiled step needs beside its state and batch, and what there is."""
+    plan = step.memory_analysis()
+    needed = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    device = jax.local_devices()[0].memory_stats() or {}
+    free = psutil.virtual_memory().available
+    if "bytes_limit" in device:
+        free = device["bytes_limit"] - device["bytes_in_use"]
+    return {"needed_mb": round(needed / 2**20), "free_mb": round(free / 2**20)}
+
+
+class _Peak:
+    """How far the memory in use has grown since this was made: the device's, or this process's."""
+
+    status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+    def __init__(self):
+        # Compiling needs memory too, which is not the step's: on Linux the peak can be forgotten.
+        if self.clear.exists():
+            self.clear.write_text("5")
+        self.before = self._device("bytes_in_use") or psutil.Process().memory_info().rss
+
+    def grown_mb(self) -> float:
+        peak = self._device("peak_bytes_in_use") or self._process()
+        return max(peak - self.before, 0) / 2**20
+
+    def _device(self, key: str) -> int | None:
+        return (jax.local_devices()[0].memory_stats() or {}).get(key)
+
+    def _process(self) -> float:
+        if self.status.exists():
+            for line in self.status.read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 2**10
+        return peak_rss_mb() * 2**20
 
 
 def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:

@@ -1,0 +1,146 @@
+"""Search methods compared under one budget; everything they share is here once.
+
+    python -m istanas_jax study correlation --config configs/study.py:correlation --workdir runs/tau
+
+Variants: `cost`, `correlation`, `accuracy`, `curves` have the paper's sizes and are for an
+accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CPU within an hour, with
+`_tiny` they are smoke runs on digits. The paper: Tables 1 to 4 and Figure 2.
+
+All methods have the batch of ISTA-NAS, 256: where a dense super-net needs too much memory for it,
+`--config.search.accumulate=4` sees it in four pieces.
+"""
+
+import cifar10_one_stage
+import cifar10_two_stage
+import digits
+import imagenet_one_stage
+import imagenet_retrain
+import methods
+from ml_collections import ConfigDict
+
+COMPARED = ("ista", "darts", "pc_darts", "random")
+SIZES = ("small", "tiny", "imagenet")
+
+
+def get_config(variant: str = "correlation") -> ConfigDict:
+    kind, _, size = variant.partition("_")
+    if kind not in KINDS or size not in ("", *SIZES) or (size == "imagenet" and kind != "accuracy"):
+        there = ", ".join(KINDS)
+        raise ValueError(f"no variant {variant!r}, there are: {there}, each with _small or _tiny")
+    if size == "tiny":
+        two, one = digits.get_config("tiny"), digits.get_config("one_stage_tiny")
+    else:
+        two, one = cifar10_two_stage.get_config(), cifar10_one_stage.get_config()
+    config = two
+    config.schedule = "study"
+    del config.search.method  # a study has several
+    config.one_stage = ConfigDict({key: one[key] for key in ("recovery", "search", "train")})
+    config.study = ConfigDict({"kind": kind, "methods": COMPARED})
+    KINDS[kind](config)
+    if size == "small":
+        _small(config)
+    elif size == "tiny":
+        _tiny(config)
+    elif size == "imagenet":
+        _imagenet(config)
+    if kind == "cost":
+        del config.one_stage
+    return config
+
+
+def _cost(config: ConfigDict) -> None:
+    config.study.batches = (64, 256, 512)  # paper, Table 1
+    config.study.steps = 10  # ours: that are timed
+
+
+def _correlation(config: ConfigDict) -> None:
+    config.study.update(
+        {
+            "methods": ("ista", "darts", "pc_darts"),  # paper, Table 2
+            "one_stage": True,  # paper, Table 2
+            "seeds": 8,  # paper 4.2
+            "resamples": 2000,  # ours: of the bootstrap
+        }
+    )
+
+
+def _accuracy(config: ConfigDict) -> None:
+    config.study.update(
+        {
+            "methods": (
+                "ista",
+                "darts_second_order",
+                "snas",
+                "pdarts",
+                "nasp",
+                "pc_darts",
+                "random",
+            ),
+            "one_stage": True,  # paper, Table 3
+            "seeds": 1,
+            "cells": (),  # given ones to train in the same way: published names, random:SEED
+        }
+    )
+    config.search.runs = 5  # supplement: the best of which on validation is kept
+    config.retrain.runs = 5  # supplement: mean and deviation
+
+
+def _curves(config: ConfigDict) -> None:
+    config.study.update({"methods": ("ista", "pc_darts", "darts"), "one_stage": True, "seeds": 1})
+    config.data.holdout = 0.1  # ours: for accuracies of images that train nothing
+
+
+KINDS = {
+    "cost": _cost,
+    "correlation": _correlation,
+    "accuracy": _accuracy,
+    "curves": _curves,
+}
+
+
+def _imagenet(config: ConfigDict) -> None:
+    """Table 4: cells found on CIFAR-10 and random ones, trained alike; and one-stage."""
+    one, given = imagenet_one_stage.get_config(), imagenet_retrain.get_config()
+    config.data, config.retrain = one.data, given.retrain
+    config.one_stage = ConfigDict({key: one[key] for key in ("recovery", "search", "train")})
+    cells = ("ISTA_onestage", "PC_DARTS_image", "PDARTS", "SNAS", "DARTS_V2", "random:0")
+    config.study.update({"methods": (), "cells": cells})
+
+
+def _small(config: ConfigDict) -> None:
+    """All ours: a tenth of the steps of cifar10_two_stage.py:small, at ten times its rates."""
+    kind = config.study.kind
+    config.study.methods = COMPARED
+    if kind == "cost":  # the paper's net: 8 cells, 16 channels
+        config.study.update({"batches": (16, 64, 256), "steps": 5})
+        return
+    config.study.seeds = {"correlation": 4, "accuracy": 3, "curves": 2}[kind]
+    config.data.update({"limit": 5_000, "holdout": 0.2})
+    config.architecture.sigma = 0.1
+    plain = {"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0, "batch": 64}
+    search, target = {"cells": 3, "channels": 8}, {"cells": 5, "channels": 8}
+    config.search.update(plain | search | {"epochs": 3, "runs": 1})
+    config.search.weights.learning_rate = 0.05
+    config.search.b.learning_rate = 6e-3
+    config.recovery.every = "10"  # three times an epoch
+    methods.small(config.search, 3e-2)
+    config.retrain.update(plain | target | {"epochs": 6, "runs": 1})
+    config.retrain.weights.learning_rate = 0.05
+    one = config.one_stage
+    one.recovery.epsilon = 1e-2
+    one.search.update(plain | target | {"epochs": 3})
+    one.search.weights.learning_rate = 0.05
+    one.search.b.learning_rate = 6e-3
+    one.search.budget.max_parameters = 0
+    one.train.update(plain | target | {"epochs": 6})
+    one.train.weights.learning_rate = 0.05
+
+
+def _tiny(config: ConfigDict) -> None:
+    """Smoke runs."""
+    config.study.methods = ("ista", "random")
+    if config.study.kind == "cost":
+        config.study.update({"batches": (8, 16), "steps": 2})
+        return
+    config.study.seeds = 2
+    config.search.runs = config.retrain.runs = 1

@@ -1,0 +1,126 @@
+"""How good are the networks that a method finds, and at what cost? Tables 3 and 4 of the paper.
+
+Per method and seed a whole two-stage run: searches, of which the best on images that trained no
+weights is trained from scratch; random search stands beside the others with the same budget.
+Given cells can be trained in the same way, and one-stage ISTA-NAS searched and trained.
+"""
+
+from istanas_jax.progress import format_seconds
+from istanas_jax.report.facts import gather
+from istanas_jax.studies import figures as drawings
+from istanas_jax.studies import paper
+from istanas_jax.studies.base import Job, percent, table
+from istanas_jax.studies.names import NAMES
+from istanas_jax.studies.runs import RunStudy
+from istanas_jax.studies.stats import mean_and_deviation
+
+
+class AccuracyStudy(RunStudy):
+    title = "Networks found: accuracy, size and cost (the paper's Tables 3 and 4)"
+
+    def jobs(self) -> list[Job]:
+        jobs = []
+        for number in range(self.seeds):
+            jobs += [self.two_stage(method, number) for method in self.methods]
+            jobs += [self.one_stage(number)] if self.settings.one_stage else []
+            jobs += [self.cell(genotype, number) for genotype in self.settings.cells]
+        return jobs
+
+    def figures(self) -> dict:
+        return {"rows": [self._row(name) for name in [*self.all_methods, *self.settings.cells]]}
+
+    def _row(self, name: str) -> dict:
+        runs = []
+        for number in range(self.seeds):
+            folder = f"{name.replace(':', '_')}_{number}"
+            result = self.read(folder, "result.json")
+            if result is not None:
+                runs.append(self._run(folder, result))
+        each = [value for run in runs for value in run["test_accuracies"]]
+        return {
+            "method": name,
+            "runs": runs,
+            "test_accuracy": mean_and_deviation(each),
+            "trainings": len(each),
+            "top5": mean_and_deviation([run["test_top5_accuracy"] for run in runs])[0],
+            **{
+                key: mean_and_deviation([run[key] for run in runs if run[key] is not None])[0]
+                for key in ("parameters", "multiply_adds", "search_s", "train_s")
+            },
+            "paper": (paper.IMAGENET if self._imagenet else paper.CIFAR10).get(name),
+        }
+
+    def _run(self, folder: str, result: dict) -> dict:
+        counts = gather(self.folder / folder).counts
+        seconds = {phase: spent["total"] for phase, spent in result["seconds"].items()}
+        # A run may hold several searches, of which one is used, and trainings, which are averaged.
+        training = seconds.get("retrain", seconds.get("train", 0.0)) / len(result["seeds"])
+        return {
+            "folder": folder,
+            "seeds": result["seeds"],
+            "test_accuracies": result["test_accuracies"],
+            "test_top5_accuracy": result["test_top5_accuracy"],
+            "parameters": result["parameters"],
+            "multiply_adds": counts.multiply_adds if counts else None,
+            "search_s": seconds.get("search"),
+            "train_s": training,
+            "commit": self.commit(folder),
+        }
+
+    @property
+    def _imagenet(self) -> bool:
+        return self.config.data.name == "imagenet2012" or self.config.retrain.stem == "imagenet"
+
+    def markdown(self, figures: dict) -> list[str]:
+        head = ["", "trainings", "test error, %", "top-5 error, %", "parameters", "multiply-adds"]
+        head += ["search", "a training", "the paper's error, %", "parameters", "search", "training"]
+        words = (
+            f"{self.budget()} A run is {self.config.search.runs} searches, of which the best on "
+            "images that trained no weights is kept (their time is counted), and "
+            f"{self.config.retrain.runs} trainings of it. Mean ± deviation over all trainings; "
+            "times are of this machine, compiling included. The last four columns are the paper's: "
+            "million parameters and GPU-days of a GTX 1080Ti, at the paper's size."
+        )
+        return [words, table(head, [self._line(row) for row in figures["rows"]]), _runs(figures)]
+
+    def _line(self, row: dict) -> list[str]:
+        mean, deviation = row["test_accuracy"]
+        top5 = row["top5"]
+        return [
+            NAMES.get(row["method"], row["method"]),
+            f"{row['trainings']}",
+            percent(None if mean is None else 1 - mean, deviation),
+            percent(None if top5 is None else 1 - top5),
+            *(_millions(row[key]) for key in ("parameters", "multiply_adds")),
+            *(_seconds(row[key]) for key in ("search_s", "train_s")),
+            *(row["paper"] or ["-"] * 4),
+        ]
+
+    def draw(self, figures: dict, path) -> None:
+        drawings.dots([row for row in figures["rows"] if row["runs"]], path)
+
+
+def _runs(figures: dict) -> str:
+    head = ["run", "seeds", "test accuracies, %", "parameters", "commit"]
+    return table(
+        head,
+        [
+            [
+                run["folder"],
+                ", ".join(map(str, run["seeds"])),
+                ", ".join(map(percent, run["test_accuracies"])),
+                f"{run['parameters']:,}",
+                run["commit"],
+            ]
+            for row in figures["rows"]
+            for run in row["runs"]
+        ],
+    )
+
+
+def _millions(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e6:.3f} M"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else format_seconds(value)

@@ -1,0 +1,200 @@
+"""What all studies share: jobs one after the other, a table after each, going on after a kill.
+
+A study is a folder. Its jobs are ordinary runs in folders below it, or measurements in files, so
+what is finished is read and what was stopped goes on. `study.md`, `study.json` and the figure are
+made from what is there, anew after every job.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from istanas_jax.files import write_whole
+from istanas_jax.loop import TrainingError
+from istanas_jax.progress import format_seconds
+from istanas_jax.provenance import command_line, commit
+from istanas_jax.workdir import FREE, LOCK, Workdir
+
+
+class Job(NamedTuple):
+    """A part of a study that is done once."""
+
+    name: str  # of its folder or file
+    kind: str  # jobs of one kind take about as long
+    done: Callable[[], bool]
+    run: Callable[[], Any]
+
+
+class StudyDir(Workdir):
+    """A study's folder: no run itself, and one that may be given more methods and seeds."""
+
+    config_file = "study_config.json"
+    free = (*FREE, "study.methods", "study.seeds", "study.one_stage", "study.batches",
+            "study.cells", "study.resamples")  # fmt: skip
+
+    def _has_begun(self) -> bool:
+        """Also takes away the folders of runs that did not begin."""
+        begun = False
+        for path in self.path.iterdir():
+            if path.is_dir():
+                if {file.name for file in path.iterdir()} <= {LOCK}:
+                    (path / LOCK).unlink(missing_ok=True)
+                    path.rmdir()
+                else:
+                    begun = True
+            elif not path.name.startswith((".", "study")):
+                begun = True
+        return begun
+
+
+class Study:
+    """In a folder; subclasses say which jobs there are, and what they come to."""
+
+    title: str
+
+    def __init__(self, config: ConfigDict, path: str | os.PathLike, *, writes: bool = True):
+        self.config, self.settings = config, config.study
+        self.folder = StudyDir.open(path, config, writes=writes)
+        self.failed: dict[str, str] = {}
+
+    def jobs(self) -> list[Job]:
+        raise NotImplementedError
+
+    def figures(self) -> dict:
+        """All that is known so far, JSON-able; `rows` is the table's."""
+        raise NotImplementedError
+
+    def markdown(self, figures: dict) -> list[str]:
+        """The paragraphs below the title."""
+        raise NotImplementedError
+
+    def draw(self, figures: dict, path: str | os.PathLike) -> None:
+        """The figure, if there is something to draw."""
+        raise NotImplementedError
+
+    def run(self) -> dict:
+        """All jobs that are left; returns what study.json holds."""
+        with self.folder.work(self.config):
+            jobs = self.jobs()
+            clock = Clock(jobs, self.say)
+            for job in jobs:
+                if job.done():
+                    clock.skip(job)
+                    continue
+                with clock.of(job):
+                    self._do(job)
+                self.write(jobs)
+            figures = self.write(jobs)
+        self.say(f"\n{self.text(figures)}\neverything is in {self.folder.path}")
+        return figures
+
+    def _do(self, job: Job) -> None:
+        """A run that cannot go on is told of in the table; the others are done all the same."""
+        try:
+            job.run()
+        except TrainingError as error:
+            self.failed[job.name] = str(error)
+            self.say(f"study: {job.name} failed: {error}")
+
+    def write(self, jobs: Sequence[Job]) -> dict:
+        """study.json, study.md and the figure, of what there is now."""
+        command, config, overrides = command_line(sys.argv)
+        missing = [job.name for job in jobs if not job.done() and job.name not in self.failed]
+        figures = {
+            "study": self.settings.kind,
+            "command": command,
+            "config_file": config,
+            "overrides": overrides,
+            "seed": self.config.seed,
+            "commit": commit(),
+            "jobs": len(jobs),
+            "missing": missing,
+            "failed": self.failed,
+            **self.figures(),
+            "config": self.config.to_dict(),
+        }
+        if self.folder.writes:
+            self.folder.write("study.json", figures)
+            self.draw(figures, self.folder / "study.svg")
+            write_whole(self.folder / "study.md", f"{self.text(figures)}\n".encode())
+        return figures
+
+    def text(self, figures: dict) -> str:
+        """study.md."""
+        parts = [f"# {self.title}", *self.markdown(figures)]
+        if figures["missing"]:
+            done = figures["jobs"] - len(figures["missing"]) - len(figures["failed"])
+            parts.append(
+                f"**Not finished**: {done} of {figures['jobs']} parts are done; missing: "
+                f"{', '.join(figures['missing'])}."
+            )
+        parts += [f"**Failed**: {name}: {why}." for name, why in figures["failed"].items()]
+        if (self.folder / "study.svg").exists():
+            parts.append("![](study.svg)")
+        parts.append(in_short(figures))
+        return "\n\n".join(parts)
+
+    def say(self, line: str) -> None:
+        if self.folder.writes:
+            print(line, flush=True)
+
+
+def in_short(figures: dict) -> str:
+    """Where the figures come from."""
+    chosen = " ".join([figures["config_file"] or "a config of its own", *figures["overrides"]])
+    told = figures["commit"]
+    return f"Config {chosen}, seed {figures['seed']}, commit {told or 'unknown'}; see study.json."
+
+
+class Clock:
+    """Says which job of how many is next, how long it took so far, and what is to come."""
+
+    def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]):
+        self.left, self.total, self.say = list(jobs), len(jobs), say
+        self.took: dict[str, list[float]] = {}
+        self.begin = time.perf_counter()
+
+    def skip(self, job: Job) -> None:
+        self.left.remove(job)
+
+    def of(self, job: Job) -> "Clock":
+        number = self.total - len(self.left) + 1
+        so_far = format_seconds(time.perf_counter() - self.begin)
+        eta = self.to_come()
+        later = f", about {format_seconds(eta)} to come" if eta is not None else ""
+        self.say(f"study: {number} of {self.total}, {job.name}; {so_far} so far{later}")
+        self.job, self.started = job, time.perf_counter()
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_) -> None:
+        self.left.remove(self.job)
+        seconds = time.perf_counter() - self.started
+        self.took.setdefault(self.job.kind, []).append(seconds)
+
+    def to_come(self) -> float | None:
+        """Seconds: jobs of a kind as long as those before them, of another as the mean of all."""
+        if not self.took:
+            return None
+        means = {kind: sum(times) / len(times) for kind, times in self.took.items()}
+        mean = sum(means.values()) / len(means)
+        return sum(means.get(job.kind, mean) for job in self.left)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; all columns but the first are figures."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def percent(mean: float | None, deviation: float | None = None) -> str:
+    if mean is None:
+        return "-"
+    spread = f" ± {100 * deviation:.2f}" if deviation is not None else ""
+    return f"{100 * mean:.2f}{spread}"

@@ -1,0 +1,120 @@
+"""Does accuracy in search tell accuracy after training? Table 2 of the paper.
+
+Per method and seed: a search, whose super-net has an accuracy on images that trained no weights of
+it, and a training from scratch of the genotype found. Kendall's tau says how alike the two orders
+are. For one-stage the accuracy of the net that search and training gave together stands in for the
+first.
+"""
+
+from dataclasses import asdict
+
+from istanas_jax.studies import figures as drawings
+from istanas_jax.studies import paper
+from istanas_jax.studies.base import Job, percent, table
+from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.runs import RunStudy
+from istanas_jax.studies.stats import correlate, mean_and_deviation
+
+
+class CorrelationStudy(RunStudy):
+    title = "Accuracy in search against accuracy after training (the paper's Table 2)"
+
+    def jobs(self) -> list[Job]:
+        """Seed by seed, so that a study stopped early has some of every method."""
+        jobs = [self.searches(method) for method in self.methods]
+        for number in range(self.seeds):
+            jobs += [self.training(method, number) for method in self.methods]
+        if self.settings.one_stage:
+            for number in range(self.seeds):
+                jobs += [self.one_stage(number), self.training(ONE_STAGE, number)]
+        return jobs
+
+    def figures(self) -> dict:
+        rows = []
+        for method in self.all_methods:
+            pairs = [pair for n in range(self.seeds) if (pair := self._pair(method, n))]
+            before, after = ([pair[k] for pair in pairs] for k in ("search", "retrained"))
+            found = correlate(
+                before, after, resamples=self.settings.resamples, seed=self.config.seed
+            )
+            means = (mean_and_deviation(values) for values in (before, after))
+            rows.append(
+                {
+                    "method": method,
+                    "pairs": pairs,
+                    **dict(zip(("search", "retrained"), means, strict=True)),
+                    **asdict(found),
+                    "paper_tau": paper.TAU.get(method),
+                }
+            )
+        return {"rows": rows}
+
+    def _pair(self, method: str, number: int) -> dict | None:
+        """Both accuracies of a seed, if they are there."""
+        found = self.found(method, number)
+        name = f"{method}_retrain_{number}"
+        trained = self.read(name, "result.json")
+        if found is None or trained is None:
+            return None
+        key = "test_accuracy" if method == ONE_STAGE else "heldout_accuracy"
+        return {
+            "seed": self.config.seed + number,
+            "search": found[key],
+            "retrained": trained["test_accuracy"],
+            "parameters": trained["parameters"],
+            "commit": self.commit(name),
+        }
+
+    def markdown(self, figures: dict) -> list[str]:
+        head = ["method", "seeds", "in search, %", "trained from scratch, %", "Kendall's tau"]
+        head += ["95 % interval", "p", "the paper's tau (8 seeds)"]
+        lines = [self._line(row) for row in figures["rows"]]
+        remarks = [
+            f"{NAMES[row['method']]}: {row['words']}." for row in figures["rows"] if row["words"]
+        ]
+        words = (
+            f"{self.budget()} In search: the super-net on images that trained no weights of it; "
+            "for one-stage, the net that search and training gave together, on the test split. "
+            "Trained from scratch: on the test split. Mean ± deviation over seeds. The interval is "
+            f"a percentile bootstrap over seeds ({self.settings.resamples} resamples); p is that "
+            "of a tau this far from 0 without any correlation. The paper's column is the paper's."
+        )
+        return [words, table(head, lines), *remarks, self._seeds(figures)]
+
+    def _line(self, row: dict) -> list[str]:
+        tau = "-" if row["tau"] is None else f"{row['tau']:+.2f}"
+        if row["tau"] is not None and abs(row["tau"] - row["tau_a"]) > 1e-9:
+            tau += f" (the paper's formula, with ties: {row['tau_a']:+.2f})"
+        theirs = row["paper_tau"]
+        return [
+            NAMES[row["method"]],
+            f"{row['n']}",
+            percent(*row["search"]),
+            percent(*row["retrained"]),
+            tau,
+            "-" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}",
+            "-" if row["p"] is None else f"{row['p']:.2g}",
+            "-" if theirs is None else f"{theirs:+.2f}",
+        ]
+
+    def _seeds(self, figures: dict) -> str:
+        """Every pair."""
+        head = ["method", "seed", "in search, %", "trained, %", "parameters", "commit"]
+        return table(
+            head,
+            [
+                [
+                    NAMES[row["method"]],
+                    f"{pair['seed']}",
+                    percent(pair["search"]),
+                    percent(pair["retrained"]),
+                    f"{pair['parameters']:,}",
+                    pair["commit"],
+                ]
+                for row in figures["rows"]
+                for pair in row["pairs"]
+            ],
+        )
+
+    def draw(self, figures: dict, path) -> None:
+        drawings.scatter([row for row in figures["rows"] if row["pairs"]], path)

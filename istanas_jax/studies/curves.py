@@ -1,0 +1,110 @@
+"""How accuracy grows over the time of a search, and how z comes to rest. Figure 2 of the paper."""
+
+from istanas_jax import metrics
+from istanas_jax.parallel import from_leader
+from istanas_jax.progress import format_seconds
+from istanas_jax.studies import figures as drawings
+from istanas_jax.studies.base import Job, percent, table
+from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.runs import RunStudy
+
+# Of a row: what is shown, the first that is there. Images of b have trained b, but no weights.
+SHOWN = {"heldout_accuracy": "held-out images", "b_accuracy": "the images of b"}
+
+
+class CurvesStudy(RunStudy):
+    title = "Search over time (the paper's Figure 2)"
+
+    def jobs(self) -> list[Job]:
+        jobs = [self.searches(method) for method in self.methods]
+        if self.settings.one_stage:
+            jobs += [self.one_stage(number) for number in range(self.seeds)]
+        return jobs
+
+    def figures(self) -> dict:
+        return {"rows": [row for method in self.all_methods for row in self._searches(method)]}
+
+    def _searches(self, method: str) -> list[dict]:
+        """A row per seed that has come to its first epoch's end."""
+        rows = []
+        for number in range(self.seeds):
+            own = method != ONE_STAGE
+            folder = f"{method}_search" if own else f"{method}_{number}"
+            phases = (f"search {number}",) if own else ("search 0", "train 0")
+            if curve := _curve(self._rows(folder), phases):
+                rows.append(
+                    {"method": method, "seed": self.config.seed + number}
+                    | curve
+                    | {"commit": self.commit(folder)}
+                )
+        return rows
+
+    def _rows(self, folder: str) -> list[dict]:
+        path = self.folder / folder / metrics.METRICS
+        return from_leader(metrics.read(path) if path.exists() else [])
+
+    def markdown(self, figures: dict) -> list[str]:
+        head = ["method", "seed", "accuracy of", "last, %", "best, %", "epochs", "time"]
+        head += ["distance of z: first epoch", "last", "commit"]
+        words = (
+            f"{self.budget()} The super-net on images that trained no weights of it, after each "
+            "epoch; times are of this machine, without compiling. The distance of z is the mean "
+            "over nodes of how far z went in an epoch; only ISTA-NAS has one. One-stage goes on "
+            "with the fixed architecture."
+        )
+        return [words, table(head, [_line(row) for row in figures["rows"]])]
+
+    def draw(self, figures: dict, path) -> None:
+        drawings.over_time(figures["rows"], NAMES, path)
+
+
+def _curve(rows: list[dict], phases: tuple[str, ...]) -> dict | None:
+    """Minutes, accuracies and distances of z after each epoch of these phases."""
+    rows = [row for phase in phases for row in rows if _of(row["phase"], phase)]
+    key = next((key for key in SHOWN if any(key in row for row in rows)), None)
+    if key is None:
+        return None
+    minutes, before, so_far, last = [], 0.0, 0.0, None
+    for row in rows:
+        if row["phase"] != last:  # of a new phase: its clock begins at 0
+            before, last = so_far, row["phase"]
+        seconds = row["seconds"]
+        so_far = before + seconds["total"] - seconds.get("compile", 0.0)
+        minutes.append(so_far / 60)
+    timed = list(zip(minutes, rows, strict=True))
+    pairs = [(m, row[key]) for m, row in timed if key in row]
+    moved = [(m, row["distance"]) for m, row in timed if "distance" in row]
+    return {
+        "of": SHOWN[key],
+        "minutes": [m for m, _ in pairs],
+        "accuracy": [a for _, a in pairs],
+        "distance_minutes": [m for m, _ in moved],
+        "distance": [d for _, d in moved],  # cells x nodes, per epoch
+        "seconds": round(so_far, 1),
+    }
+
+
+def _of(phase: str, wanted: str) -> bool:
+    """ "search 0 stage 2" is of "search 0"."""
+    return phase == wanted or phase.startswith(f"{wanted} ")
+
+
+def _line(row: dict) -> list[str]:
+    distances = [_mean(nodes) for nodes in row["distance"]]
+    return [
+        NAMES[row["method"]],
+        f"{row['seed']}",
+        row["of"],
+        percent(row["accuracy"][-1]),
+        percent(max(row["accuracy"])),
+        f"{len(row['accuracy'])}",
+        format_seconds(row["seconds"]),
+        *(f"{d:.2g}" for d in (distances[:1] + distances[-1:])),
+        *["-"] * (0 if distances else 2),
+        row["commit"],
+    ]
+
+
+def _mean(nodes: list) -> float:
+    values = [float(value) for cell in nodes for value in cell]
+    return sum(values) / len(values)

@@ -1,0 +1,180 @@
+"""The runs of a study: their configs, all from one, so that every method has the same budget.
+
+What methods share (images, cells, channels, epochs, batch, rates of W) is in the study's config
+once. The images are divided by the study's seed in every run, whatever its own.
+"""
+
+import json
+from collections.abc import Sequence
+
+from ml_collections import ConfigDict
+
+from istanas_jax import one_stage, retrain, two_stage
+from istanas_jax.config_files import keep_method
+from istanas_jax.parallel import from_leader, is_leader
+from istanas_jax.studies.base import Job, Study
+from istanas_jax.studies.names import ONE_STAGE
+
+
+class RunStudy(Study):
+    """A study whose jobs are runs."""
+
+    def __init__(self, config: ConfigDict, path):
+        super().__init__(config, path, writes=is_leader())
+        self.methods, self.seeds = tuple(self.settings.methods), self.settings.seeds
+
+    @property
+    def all_methods(self) -> list[str]:
+        return [*self.methods, *([ONE_STAGE] if self.settings.one_stage else [])]
+
+    def read(self, folder: str, file: str):
+        """A JSON file of one of the runs, the same on all hosts; None if it is not there."""
+        return from_leader(self.folder.read(f"{folder}/{file}"))
+
+    # Configs.
+
+    def _part(self, schedule: str, gone: Sequence[str], number: int = 0) -> ConfigDict:
+        config = self.config.copy_and_resolve_references()
+        config.unlock()
+        for key in ("study", *gone):
+            if key in config:
+                del config[key]
+        config.schedule = schedule
+        config.data.division_seed = config.seed
+        config.seed += number
+        return config
+
+    def two_stage_config(self, method: str, number: int = 0) -> ConfigDict:
+        config = self._part("two_stage", [ONE_STAGE], number)
+        config.search.method = method
+        keep_method(config)
+        return config
+
+    def one_stage_config(self, number: int) -> ConfigDict:
+        config = self._part("one_stage", ["search", "retrain", "recovery"], number)
+        own = config.one_stage
+        del config.one_stage
+        for key in ("recovery", "search", "train"):
+            config[key] = own[key]
+        return config
+
+    def retrain_config(self, genotype: str, number: int, *, of_one_stage=False) -> ConfigDict:
+        config = self._part("retrain", [ONE_STAGE], number)
+        if of_one_stage:
+            config = self.one_stage_config(number)
+        config = retrain.config_for(config, genotype)
+        config.unlock()
+        for key in {"search", "recovery", "architecture", "train"} & set(config):
+            del config[key]
+        return config
+
+    # Jobs.
+
+    def searches(self, method: str) -> Job:
+        """As many searches as there are seeds, in one folder: the step is compiled once."""
+        name = f"{method}_search"
+        config = self.two_stage_config(method)
+        config.search.runs = self.seeds
+
+        def done() -> bool:
+            return all(self.read(name, f"search_{i}.json") for i in range(self.seeds))
+
+        return Job(name, name, done, lambda: two_stage.search(config, self.folder / name))
+
+    def training(self, method: str, number: int) -> Job:
+        """Of what this search found, from scratch."""
+        name = f"{method}_retrain_{number}"
+        of_one_stage = method == ONE_STAGE
+
+        def run() -> None:
+            found = self.found(method, number)
+            if found is None:  # its search failed, which is told
+                return
+            genotype = json.dumps(found["genotype"])
+            config = self.retrain_config(genotype, number, of_one_stage=of_one_stage)
+            retrain.run(config, self.folder / name)
+
+        return Job(name, "retrain", lambda: self._trained(name), run)
+
+    def _trained(self, name: str) -> bool:
+        result = self.read(name, "result.json")
+        return result is not None and len(result["seeds"]) >= self.config.retrain.runs
+
+    def one_stage(self, number: int) -> Job:
+        name = f"{ONE_STAGE}_{number}"
+        config = self.one_stage_config(number)
+        return Job(
+            name,
+            ONE_STAGE,
+            lambda: self.read(name, "result.json") is not None,
+            lambda: one_stage.run(config, self.folder / name),
+        )
+
+    def two_stage(self, method: str, number: int) -> Job:
+        """The paper's protocol: `search.runs` searches, the best of them trained."""
+        name = f"{method}_{number}"
+        config = self.two_stage_config(method, number)
+
+        def done() -> bool:
+            result = self.read(name, "result.json") or {"search": (), "seeds": ()}
+            wanted = config.search.runs, config.retrain.runs
+            return (len(result["search"]), len(result["seeds"])) == wanted
+
+        return Job(name, f"run {method}", done, lambda: two_stage.run(config, self.folder / name))
+
+    def cell(self, genotype: str, number: int) -> Job:
+        """Training of a given cell."""
+        name = f"{genotype.replace(':', '_')}_{number}"
+        config = self.retrain_config(genotype, number)
+        run = lambda: retrain.run(config, self.folder / name)  # noqa: E731
+        return Job(name, "retrain", lambda: self._trained(name), run)
+
+    # Results.
+
+    def found(self, method: str, number: int) -> dict | None:
+        """What a search came to."""
+        if method == ONE_STAGE:
+            return self.read(f"{ONE_STAGE}_{number}", "result.json")
+        return self.read(f"{method}_search", f"search_{number}.json")
+
+    def commit(self, folder: str) -> str:
+        return (self.read(folder, "started.json") or {}).get("commit") or "unknown"
+
+    def budget(self) -> str:
+        """In words: what every method was given."""
+        config = self.config
+        data, s, r = config.data, config.search, config.retrain
+        images = f"{data.limit:,}" if data.limit else "all"
+        held = f", {100 * data.holdout:g} % of them held out" if data.holdout else ""
+        seeds = f"{config.seed}" + (f" to {config.seed + self.seeds - 1}" if self.seeds > 1 else "")
+        searched = (
+            f"search with {s.cells} cells of {s.channels} channels, {s.epochs} epochs, batch "
+            f"{s.batch}; "
+        )
+        return (
+            f"The same for every method: {data.name}, {images} training images{held}, divided in "
+            f"one way; {searched if self.methods else ''}training from scratch with {r.cells} "
+            f"cells of {r.channels} channels, {r.epochs} epochs, batch {r.batch}; seeds {seeds}. "
+            "The test split is read once by each trained network, and decides nothing."
+        ) + self._own_budgets()
+
+    def _own_budgets(self) -> str:
+        words = ""
+        if "random" in self.methods:
+            genotypes = self.config.search.random.genotypes
+            words += (
+                f" Random search trains {genotypes} genotypes in these epochs, an equal share each."
+            )
+        if "pdarts" in self.methods:
+            own = self.config.search.pdarts
+            words += (
+                f" P-DARTS has sizes of its own: stages of {own.epochs} epochs with "
+                f"{', '.join(map(str, own.stage_cells))} cells."
+            )
+        if self.settings.one_stage:
+            s, t = self.config.one_stage.search, self.config.one_stage.train
+            words += (
+                f" One-stage searches with {s.cells} cells of {s.channels} channels, up to "
+                f"{s.epochs} epochs at batch {s.batch}, and trains for {t.epochs} more."
+            )
+        return words
