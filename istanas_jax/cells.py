@@ -7,6 +7,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from istanas_jax import ops
@@ -51,7 +52,8 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
     """What `net.init` gives, drawn in one go.
 
     `net.init` draws each weight from a key of its own, and XLA's CPU backend takes about half a
-    second to compile each draw. Here all come from one long vector.
+    second to compile each draw. Here all come from one long vector, cut by numpy: jax would compile
+    each cut.
     """
     shapes = jax.eval_shape(lambda: net.init(key, *args, **kwargs))
     leaves = jax.tree.leaves_with_path(shapes["params"])
@@ -59,25 +61,28 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
     drawn = jax.random.uniform(
         key, (sum(leaf.size for _, leaf in leaves),), minval=-1.0, maxval=1.0
     )
+    if not isinstance(drawn, jax.core.Tracer):
+        drawn = np.asarray(drawn)
 
     def param(path, leaf, start):
         name = path[-1].key
         if name.startswith(("scale", "shift")):
-            return ops.init_weight(key, name, leaf.shape)
+            return np.full(leaf.shape, name.startswith("scale"), np.float32)
         values = drawn[start : start + leaf.size].reshape(leaf.shape)
         # A bias is drawn as the kernel of its linear layer.
         kernel = (*path[:-1], jax.tree_util.DictKey("kernel")) if name == "bias" else path
-        return values / math.sqrt(ops.fan_in(name, shape_of[kernel]))
+        return values * (1 / np.float32(math.sqrt(ops.fan_in(name, shape_of[kernel]))))
 
     starts = itertools.accumulate((leaf.size for _, leaf in leaves), initial=0)
     params = [param(path, leaf, start) for (path, leaf), start in zip(leaves, starts, strict=False)]
     stats = [
-        jnp.zeros(leaf.shape).at[..., 1, :].set(1)
+        np.broadcast_to(np.float32([[0], [1]]), leaf.shape)
         for leaf in jax.tree.leaves(shapes["batch_stats"])
     ]
+    fresh = {"params": params, "batch_stats": stats}
     return {
-        "params": jax.tree.unflatten(jax.tree.structure(shapes["params"]), params),
-        "batch_stats": jax.tree.unflatten(jax.tree.structure(shapes["batch_stats"]), stats),
+        kind: jax.tree.unflatten(jax.tree.structure(shapes[kind]), map(jnp.asarray, values))
+        for kind, values in fresh.items()
     }
 
 

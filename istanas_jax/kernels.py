@@ -28,6 +28,8 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float
 
+from istanas_jax.platforms import by_platform
+
 _TERMS_PER_REDUCE = 5
 _ROWS_PER_SUM = (8, 7, 6, 5, 4, *range(9, 17), 3, 2, 1)
 
@@ -75,7 +77,7 @@ def channel_sums(
     def plain(*args):
         return [jnp.sum(term, (0, 1, 2)) for term in terms(*args)]
 
-    return lax.platform_dependent(*args, cpu=grouped, default=plain)
+    return by_platform(*args, cpu=grouped, default=plain)
 
 
 @jax.custom_vjp
@@ -85,7 +87,7 @@ def fence(x: Float[Array, "..."]) -> Float[Array, "..."]:
     A node's state has up to four users and its gradient as many sources; the search step of a
     static net takes a fifth less time with a fence there.
     """
-    return lax.platform_dependent(x, cpu=_stored, default=lambda x: x)
+    return by_platform(x, cpu=_stored, default=lambda x: x)
 
 
 def _stored(x):
@@ -94,7 +96,7 @@ def _stored(x):
 
 fence.defvjp(
     lambda x: (fence(x), None),
-    lambda _, g: (lax.platform_dependent(g, cpu=_stored, default=lambda g: g),),
+    lambda _, g: (by_platform(g, cpu=_stored, default=lambda g: g),),
 )
 
 
@@ -194,10 +196,10 @@ def _per_platform(native, shifted, shifted_vjp):
         return tuple(jax.vjp(native, *inputs)[1](g))
 
     def forward(*inputs):
-        return lax.platform_dependent(*inputs, cpu=shifted, default=native)
+        return by_platform(*inputs, cpu=shifted, default=native)
 
     def backward(inputs, g):
-        return lax.platform_dependent(*inputs, g, cpu=shifted_vjp, default=native_vjp)
+        return by_platform(*inputs, g, cpu=shifted_vjp, default=native_vjp)
 
     f = jax.custom_vjp(forward)
     # Not f itself: inside a scan jax then mixes up what f keeps when it differentiates twice.

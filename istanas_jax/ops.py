@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 from istanas_jax.batch_norm import Mode, Stats, batch_norm
 from istanas_jax.kernels import avg_pool, depthwise_conv, max_pool
+from istanas_jax.platforms import by_platform
 
 MAX_NORMS = 2  # a separable convolution has two batch norms, everything else at most one
 
@@ -185,7 +186,7 @@ def _pointwise_bwd(residuals, g):
     def at_once(x, g):
         return jnp.einsum("bpc,bpd->cd", pixels(x), pixels(g), preferred_element_type=wide)
 
-    dw = lax.platform_dependent(x, g, cpu=by_image, default=at_once)
+    dw = by_platform(x, g, cpu=by_image, default=at_once)
     return _pointwise(g, w.T), dw.astype(w.dtype)
 
 

@@ -16,6 +16,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
+from istanas_jax.platforms import only
+
 AXIS = "devices"
 # By default the TPU compiler tries so many ways to tile each convolution that it had not done a
 # search step after ten minutes. With the least effort the step takes it 160 s of processor time,
@@ -29,6 +31,7 @@ class Devices:
 
     def __init__(self, devices: list[jax.Device] | None = None):
         self.devices = sorted(devices or jax.devices(), key=lambda d: (d.process_index, d.id))
+        self.platform = self.devices[0].platform
         self.hosts = len({device.process_index for device in self.devices})
         mesh = Mesh(np.array(self.devices), (AXIS,))
         self.same = NamedSharding(mesh, PartitionSpec())
@@ -71,7 +74,7 @@ class Devices:
     def map(self, step, batches: int, *, donate: bool = True):
         """`step` on all devices at once; the state it is given is used up if `donate`."""
         return jax.pmap(
-            step,
+            only(self.platform, step),
             axis_name=AXIS,
             in_axes=(None, *[0] * batches),
             out_axes=None,
@@ -81,8 +84,8 @@ class Devices:
 
     def compile(self, lowered):
         """What `map` or `jit` lowered, compiled for these devices."""
-        tpu = self.devices[0].platform == "tpu"
-        return lowered.compile(compiler_options=TPU_OPTIONS if tpu else None)
+        options = TPU_OPTIONS if self.platform == "tpu" else None
+        return lowered.compile(compiler_options=options)
 
     def jit(self, f, **options):
         """`f` done alike by every device, on trees that are the same on all of them."""

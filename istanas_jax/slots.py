@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int
 from istanas_jax import ops
 from istanas_jax.batch_norm import Mode
 from istanas_jax.ops import NormRegime, Weights
+from istanas_jax.platforms import by_platform
 from istanas_jax.search_space import (
     NUM_INPUTS,
     NUM_OPS,
@@ -303,7 +304,7 @@ def _switch(slot: Slots, branches, carry):
     def as_conditional(number, carry):
         return lax.switch(number, branches, carry)
 
-    return lax.platform_dependent(number, carry, cpu=as_loops, default=as_conditional)
+    return by_platform(number, carry, cpu=as_loops, default=as_conditional)
 
 
 # The states of a cell: inputs and nodes in one buffer, or, where the inputs are larger, in two.

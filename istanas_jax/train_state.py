@@ -50,7 +50,7 @@ class TrainState:
             step=jnp.int32(0),
             params=variables["params"],
             stats=variables["batch_stats"],
-            sgd=sgd.init(variables["params"]),
+            sgd=jax.jit(sgd.init)(variables["params"]),
             totals=Totals.zero(),
         )
 

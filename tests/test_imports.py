@@ -12,7 +12,7 @@ LEVELS = [
     for names in (
         "files search_space genotype genotype_check published cell_layout drawing ascii_cells",
         "sparse_coding active_set architecture",
-        "kernels batch_norm ops slots cells target_net super_cell dense supernet "
+        "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe describe_all "
         "bn_absorption folding budget",
         "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
