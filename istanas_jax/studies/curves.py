@@ -55,7 +55,7 @@ class CurvesStudy(RunStudy):
         return [words, table(head, [_line(row) for row in figures["rows"]])]
 
     def draw(self, figures: dict, path) -> None:
-        drawings.over_time(figures["rows"], NAMES, path)
+        drawings.over_time(figures["rows"], path)
 
 
 def _curve(rows: list[dict], phases: tuple[str, ...]) -> dict | None:

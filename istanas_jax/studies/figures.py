@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from istanas_jax.curves import COLOURS, STYLE, save
+from istanas_jax.studies.names import NAMES
 
 Rows = Sequence[Mapping]
 
@@ -27,7 +28,7 @@ def scatter(rows: Rows, path: str | os.PathLike) -> None:
             x, y = ([100 * pair[key] for pair in row["pairs"]] for key in ("search", "retrained"))
             axes.scatter(x, y, color=COLOURS[number % len(COLOURS)], s=22)
             tau = "" if row["tau"] is None else f"  τ = {row['tau']:+.2f}"
-            axes.set_title(f"{row['method']}{tau}", fontsize=9)
+            axes.set_title(f"{NAMES[row['method']]}{tau}", fontsize=8)
             axes.set_xlabel("in search (%)")
         panels[0].set_ylabel("trained from scratch (%)")
         save(figure, path)
@@ -50,7 +51,7 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
                 color=COLOURS[number % len(COLOURS)],
                 marker="os^DvPX*"[number // len(COLOURS) % 8],
                 s=22,
-                label=row["method"],
+                label=NAMES.get(row["method"], row["method"]),
             )
         axes.set_xlabel("parameters (million)")
         axes.set_ylabel("test error (%)")
@@ -58,7 +59,7 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
         save(figure, path)
 
 
-def over_time(rows: Rows, names: Mapping[str, str], path: str | os.PathLike) -> None:
+def over_time(rows: Rows, path: str | os.PathLike) -> None:
     """Accuracy over time, a colour per method; then the distance of z, a line per node."""
     if not rows:
         return
@@ -69,7 +70,7 @@ def over_time(rows: Rows, names: Mapping[str, str], path: str | os.PathLike) -> 
         figure, panels = _panels(1 + len(moved), 3.8)
         for row in rows:
             number = methods.index(row["method"])
-            label = names[row["method"]] if row is _first(rows, row["method"]) else None
+            label = NAMES[row["method"]] if row is _first(rows, row["method"]) else None
             accuracies = 100 * np.asarray(row["accuracy"])
             colour = COLOURS[number % len(COLOURS)]
             axes = panels[0]
@@ -79,7 +80,7 @@ def over_time(rows: Rows, names: Mapping[str, str], path: str | os.PathLike) -> 
         panels[0].set_ylabel("accuracy in search (%)")
         panels[0].legend(fontsize=7, frameon=False)
         for axes, row in zip(panels[1:], moved, strict=True):
-            _distances(axes, row, f"{names[row['method']]}, seed {row['seed']}")
+            _distances(axes, row, f"{NAMES[row['method']]}, seed {row['seed']}")
         save(figure, path)
 
 
@@ -118,7 +119,7 @@ def against_batch(rows: Rows, memory_mb: float | None, path: str | os.PathLike) 
             time.plot(
                 [row["batch"] for row in timed],
                 [1000 * row["step_s_median"] / row["batch"] for row in timed],
-                marker="o", label=method, **look,
+                marker="o", label=NAMES[method], **look,
             )  # fmt: skip
             for key, style in (("needed_mb", "--"), ("measured_mb", "-")):
                 known = [row for row in own if row.get(key)]
@@ -128,9 +129,13 @@ def against_batch(rows: Rows, memory_mb: float | None, path: str | os.PathLike) 
                 )  # fmt: skip
         if memory_mb:
             memory.axhline(memory_mb / 1024, color="black", linewidth=0.8)
+            memory.text(0.99, memory_mb / 1024, "free", fontsize=7, ha="right", va="bottom",
+                        transform=memory.get_yaxis_transform())  # fmt: skip
         for axes, label in ((time, "ms of an image"), (memory, "memory (GiB): compiler's dashed")):
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
+            axes.xaxis.set_major_formatter("{x:.0f}")
+            axes.set_xticks(sorted({row["batch"] for row in rows}))
             axes.set_xlabel("batch")
             axes.set_ylabel(label)
         time.legend(fontsize=7, frameon=False)
