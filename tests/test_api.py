@@ -14,14 +14,22 @@ import istanas_jax as ista
 from istanas_jax import api
 from istanas_jax.checkpoint_files import CheckpointError
 
-TINY = str(ROOT / "configs" / "digits.py:tiny")
+TINY = f"""
+from istanas_jax.config_files import load_config
+
+def get_config():
+    small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1"]
+    spec = {str(ROOT / "configs" / "digits.py:tiny")!r}
+    return load_config(spec, [f"--config.{{each}}" for each in small])
+"""
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory, environment):
     """The example, run as a user would: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("example") / "run"
-    command = [sys.executable, str(ROOT / "examples" / "digits.py"), TINY, str(folder)]
+    (config := folder.with_name("tiny.py")).write_text(TINY)
+    command = [sys.executable, str(ROOT / "examples" / "digits.py"), str(config), str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout

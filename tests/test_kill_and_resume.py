@@ -16,8 +16,8 @@ from conftest import ROOT
 
 OVERRIDES = [
     "--config.architecture.nodes=2",
-    "--config.search.cells=2",
-    "--config.retrain.cells=2",
+    "--config.search.cells=1",
+    "--config.retrain.cells=1",
     "--config.search.epochs=5",
     "--config.retrain.epochs=4",
     "--config.search.runs=1",

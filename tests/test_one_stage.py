@@ -27,8 +27,8 @@ from istanas_jax.training import TrainTask
 
 SMALL = [
     "architecture.nodes=2",
-    "search.cells=2",
-    "train.cells=2",
+    "search.cells=1",
+    "train.cells=1",
     "search.epochs=4",
     "train.epochs=2",
     "data.limit=70",

@@ -27,8 +27,8 @@ from istanas_jax.training import TrainTask, retrain_net
 
 SMALL = [
     "architecture.nodes=2",
-    "search.cells=2",
-    "retrain.cells=2",
+    "search.cells=1",
+    "retrain.cells=1",
     "search.epochs=3",
     "retrain.epochs=1",
     "data.limit=140",
