@@ -1,5 +1,6 @@
 """Strictness and speed for every test; pyproject.toml turns warnings into errors."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -30,6 +31,14 @@ LONGEST = (
 def pytest_collection_modifyitems(items) -> None:
     names = [f"test_{name}.py" for name in LONGEST]
     items.sort(key=lambda item: names.index(n) if (n := item.path.name) in names else len(names))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _given_back():
+    """What a file compiled: Linux allows a process 65,530 memory maps."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
