@@ -69,9 +69,11 @@ class CorrelationStudy(RunStudy):
         head = ["method", "seeds", "in search, %", "trained from scratch, %", "Kendall's tau"]
         head += ["95 % interval", "p", "the paper's tau (8 seeds)"]
         lines = [self._line(row) for row in figures["rows"]]
-        remarks = [
-            f"{NAMES[row['method']]}: {row['words']}." for row in figures["rows"] if row["words"]
-        ]
+        about: dict[str, list[str]] = {}
+        for row in figures["rows"]:
+            if row["words"]:
+                about.setdefault(row["words"], []).append(NAMES[row["method"]])
+        remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
         words = (
             f"{self.budget()} In search: the super-net on images that trained no weights of it; "
             "for one-stage, the net that search and training gave together, on the test split. "
