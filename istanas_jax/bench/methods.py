@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 from ml_collections import ConfigDict
 
-from istanas_jax.bench.step import peak_rss_mb
+from istanas_jax.bench.step import cost_lines, peak_rss_mb
 from istanas_jax.genotype import random_genotype
 from istanas_jax.outline import make_session, outline
 from istanas_jax.parallel import Devices
@@ -130,13 +130,4 @@ def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 def table(figures: dict) -> str:
     """The figures for people."""
-    lines = [
-        f"one search step by {figures['method']}: batch {figures['batch']}, {figures['channels']} "
-        f"channels, {figures['cells']} cells, {figures['dtype']} on {figures['platform']}",
-        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
-        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
-        f"  temporary memory  {figures['temp_mb']} MB",
-        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
-        "before compiling",
-    ]
-    return "\n".join(lines)
+    return "\n".join(cost_lines(f"one search step by {figures['method']}", figures))

@@ -201,15 +201,22 @@ def _matmul_rate(size: int = 1024) -> float:
 def table(figures: dict) -> str:
     """The figures for people."""
     lines = [
-        f"one search step, {figures['mode']}: batch {figures['batch']}, {figures['channels']} "
-        f"channels, {figures['cells']} cells, {figures['dtype']} on {figures['platform']}",
-        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
-        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
-        f"  temporary memory  {figures['temp_mb']} MB",
-        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
-        "before compiling",
+        *cost_lines(f"one search step, {figures['mode']}", figures),
         f"  multiply-adds     {figures['multiply_adds'] / 1e6:.1f} M per image",
         f"  matmul rate       {100 * figures['fraction_of_matmul_rate']:.0f} % of this machine's",
         f"  recompilations    {figures['recompilations']}",
     ]
     return "\n".join(lines)
+
+
+def cost_lines(title: str, figures: dict) -> list[str]:
+    """What all steps have figures of."""
+    return [
+        f"{title}: batch {figures['batch']}, {figures['channels']} channels, {figures['cells']} "
+        f"cells, {figures['dtype']} on {figures['platform']}",
+        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
+        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
+        f"  temporary memory  {figures['temp_mb']} MB",
+        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
+        "before compiling",
+    ]

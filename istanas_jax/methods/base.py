@@ -13,6 +13,7 @@ These are pure and are traced into compiled programs. `before`, `check` and `out
 host between the steps; most methods need not change them.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
@@ -30,7 +31,7 @@ from istanas_jax.train_state import SearchState, Totals, TrainState
 Snapshot = dict[str, Array]  # z, support, coefficients and frozen, for both cell types
 
 
-class Method:
+class Method(ABC):
     """A search method; the attributes are those of most."""
 
     batches_per_step = 2  # one for the architecture and one for W; 1: both from the images of W
@@ -64,12 +65,13 @@ class Method:
 
     # Pure.
 
+    @abstractmethod
     def init(self, key: jax.Array) -> Any:
-        raise NotImplementedError
+        """What the variables are at first."""
 
+    @abstractmethod
     def trained(self, arch) -> Any:
         """What of the variables Adam updates."""
-        raise NotImplementedError
 
     def at(self, arch, trained) -> Any:
         """The variables with these in their place, to differentiate at."""
@@ -83,12 +85,12 @@ class Method:
         """Whether the architecture is updated at this step; None: at every one."""
         return None
 
+    @abstractmethod
     def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
         """Arguments of the super-net beside the images.
 
         weights: in training, for its `step` and for `key`s to draw from.
         """
-        raise NotImplementedError
 
     def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
         """The same for the update of W, and for evaluation, if they are to run another way."""
@@ -102,12 +104,12 @@ class Method:
         """The state before the first step."""
         return SearchState(weights, arch, adam.init(self.trained(arch)), Totals.zero())
 
+    @abstractmethod
     def snapshot(self, arch) -> Snapshot:
         """z of all candidates, the support a genotype would have, its coefficients, and `frozen`.
 
         Shapes as in `architecture.ArchState`.
         """
-        raise NotImplementedError
 
     # On the host; `search` is the task of `search.Search`.
 
@@ -141,7 +143,7 @@ class Method:
             if report is not None:
                 self.look(search, at, report)
 
-    def look(self, search, step: int, report: dict) -> None:
+    def look(self, search, step: int, report: dict) -> None:  # noqa: B027 most need not look
         """At what `before` found."""
 
     def record(self, search, step: int, report: dict | None, shown: Snapshot) -> None:

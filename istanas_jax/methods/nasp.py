@@ -16,9 +16,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.dense import Mixture
-from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod
+from istanas_jax.methods.tables import SKIP, ZERO, Table, TableArch, TableMethod
 from istanas_jax.search_space import (
-    OPERATIONS,
     edge_index,
     flat_index,
     num_edges,
@@ -26,8 +25,6 @@ from istanas_jax.search_space import (
 )
 from istanas_jax.supernet import SuperNet, keep_inactive
 from istanas_jax.train_state import TrainState
-
-SKIP = OPERATIONS.index("skip_connect")
 
 
 class Nasp(TableMethod):

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from istanas_jax.dense import Mixture
 from istanas_jax.methods.tables import (
+    DRAWS,
+    SKIP,
     ZERO,
     Table,
     TableArch,
@@ -22,12 +24,9 @@ from istanas_jax.methods.tables import (
     strongest,
 )
 from istanas_jax.parallel import AXIS
-from istanas_jax.search_space import NUM_OPS, OPERATIONS, edge_index, num_edges, split_index
+from istanas_jax.search_space import NUM_OPS, edge_index, num_edges, split_index
 from istanas_jax.supernet import SuperNet
 from istanas_jax.train_state import TrainState
-
-SKIP = OPERATIONS.index("skip_connect")
-STREAM = 2  # of a step's random keys
 
 
 class PDarts(TableMethod):
@@ -80,7 +79,7 @@ class PDarts(TableMethod):
         table = self.table(arch.alpha)
         if weights is None or not self.dropout:
             return {"mixture": Mixture(table)}
-        key = jax.random.fold_in(weights.key(STREAM), jax.lax.axis_index(AXIS))
+        key = jax.random.fold_in(weights.key(DRAWS), jax.lax.axis_index(AXIS))
         return {"mixture": Mixture(table, drop=(key, self.dropout_rate(weights.step)))}
 
     def outcome(self, search, state) -> dict:

@@ -84,9 +84,8 @@ class RandomSearch(Method):
         """When a share is over: judge, and begin with the next genotype."""
         report = None
         if step and step % (self.epochs_of_w * self.steps_per_epoch) == 0:
-            arch = jax.device_get(state.arch)
-            report = {"before": arch.supports[arch.now]}
             arch = self._judged(search, state)
+            report = {"before": arch.supports[arch.now]}
             search.session.say(
                 f"{search.name}: genotype {arch.now} has "
                 f"{100 * arch.accuracy[arch.now]:.2f} % of held-out images right"

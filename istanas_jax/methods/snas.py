@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from istanas_jax.dense import Mixture
-from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
+from istanas_jax.methods.tables import DRAWS, ZERO, Table, TableArch, TableMethod, softmax_table
 from istanas_jax.search_steps import joint_step
 from istanas_jax.train_state import TrainState
-
-STREAM = 2  # of a step's random keys
 
 
 class Snas(TableMethod):
@@ -34,7 +32,7 @@ class Snas(TableMethod):
     def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Mixture]:
         if weights is None:
             return super().inputs(arch)
-        noise = jax.random.gumbel(weights.key(STREAM), arch.alpha.shape)
+        noise = jax.random.gumbel(weights.key(DRAWS), arch.alpha.shape)
         logits = jax.nn.log_softmax(arch.alpha, -1) + noise
         drawn = jax.nn.softmax(logits / self.temperature(weights.step), -1)
         return {"mixture": Mixture(drawn[..., ZERO:])}

@@ -4,6 +4,7 @@ alpha has, per cell type and edge, an entry for the zero operation, in first pla
 each candidate. The zero operation has no output, so its weight only takes from the others'.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import flax.struct
@@ -18,6 +19,7 @@ from istanas_jax.methods.base import Method, Snapshot
 from istanas_jax.search_space import (
     NUM_INPUTS,
     NUM_OPS,
+    OPERATIONS,
     edge_index,
     flat_index,
     max_candidates,
@@ -26,6 +28,8 @@ from istanas_jax.search_space import (
 from istanas_jax.train_state import SearchState, TrainState
 
 ZERO = 1  # entries of alpha before those of the candidates
+SKIP = OPERATIONS.index("skip_connect")
+DRAWS = 2  # which of a step's random keys is the method's
 
 Table = Float[Array, "types edges ops"]
 
@@ -51,9 +55,9 @@ class TableMethod(Method):
                 f"predecessors for each node, and the first node has {NUM_INPUTS}"
             )
 
+    @abstractmethod
     def table(self, alpha) -> Table:
         """The weights of the candidates, by which connections are chosen in the end."""
-        raise NotImplementedError
 
     def init_alpha(self, key: jax.Array) -> Any:
         return self.settings.sigma * jax.random.normal(key, self.alpha_shape)

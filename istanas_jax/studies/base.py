@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ class StudyDir(Workdir):
         return begun
 
 
-class Study:
+class Study(ABC):
     """In a folder; subclasses say which jobs there are, and what they come to."""
 
     title: str
@@ -63,20 +64,21 @@ class Study:
         self.folder = StudyDir.open(path, config, writes=writes)
         self.failed: dict[str, str] = {}
 
+    @abstractmethod
     def jobs(self) -> list[Job]:
-        raise NotImplementedError
+        """What the variables are at first."""
 
+    @abstractmethod
     def figures(self) -> dict:
         """All that is known so far, JSON-able; `rows` is the table's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def markdown(self, figures: dict) -> list[str]:
         """The paragraphs below the title."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, figures: dict, path: str | os.PathLike) -> None:
         """The figure, if there is something to draw."""
-        raise NotImplementedError
 
     def run(self) -> dict:
         """All jobs that are left; returns what study.json holds."""
