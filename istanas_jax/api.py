@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax import drawing, metrics, one_stage, predict, retrain, two_stage, workdir
 from istanas_jax.architecture import ArchState, coefficients, recover
+from istanas_jax.checkpoint_files import absolute
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import Genotype, load
 from istanas_jax.sparse_coding import top_support
@@ -143,7 +144,7 @@ def run_retrain(
 
 def load_run(path: str | os.PathLike) -> Run:
     """A run that is in this folder."""
-    run = Run(epath.Path(path))
+    run = Run(absolute(path))  # a notebook may change its folder
     if not (run.path / "config.json").exists():
         raise ValueError(f"there is no run in {path}")
     return run

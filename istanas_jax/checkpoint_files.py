@@ -85,7 +85,7 @@ def read_arrays(
     context = ts.Context()  # its cache must not outlive the files
 
     def open_(name):
-        base = f"{(path / 'state').as_uri()}/"
+        base = f"{absolute(path / 'state').as_uri()}/"
         kvstore = {"driver": "ocdbt", "base": base, "path": f"{name}/"}
         return ts.open({"driver": "auto", "kvstore": kvstore}, context=context)
 

@@ -9,15 +9,17 @@ import jax
 import numpy as np
 import pytest
 import safetensors
+from etils import epath
 from flax.traverse_util import flatten_dict
 
 from istanas_jax import export as exporting
+from istanas_jax.api import load_run
 from istanas_jax.export import export, load_model, logits, stablehlo, table
 from istanas_jax.folding import fold_batch_norms
 from istanas_jax.genotype import Genotype
 from istanas_jax.interop import load_release_state
 from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.trained import Trained, save_trained
+from istanas_jax.trained import Trained, load_trained, save_trained
 
 # Every kind of operation with each stride it can have.
 NORMAL = [("sep_conv_3x3", 0), ("dil_conv_3x3", 1), ("skip_connect", 0), ("max_pool_3x3", 2)]
@@ -75,6 +77,19 @@ def exports(tmp_path_factory):
 
 
 CASES = [("retrain", False), ("one_stage", True)]
+
+
+def test_paths_may_be_relative(exports, monkeypatch):
+    """A run named by the folder one stands in, as the README does: exported, loaded, predicted."""
+    out, _ = exports("retrain", False)
+    monkeypatch.chdir(out.parent)
+    for relative in ("run", epath.Path("run")):
+        loaded = load_trained(relative)
+        jax.tree.map(np.testing.assert_array_equal, loaded.variables, trained("retrain").variables)
+    (out.parent / "run" / "config.json").write_text("{}")
+    run = load_run("run")
+    monkeypatch.chdir("/")  # a notebook may go elsewhere
+    assert run.network().class_names == CLASSES
 
 
 @pytest.mark.parametrize(("regime", "fold"), CASES)
