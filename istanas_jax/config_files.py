@@ -5,6 +5,7 @@ changes one of its keys. ml_collections does the work; here its errors become on
 """
 
 import difflib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,20 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
             if given == key or given.startswith(f"{key}."):
                 raise ConfigError(f"{given} means nothing to search.method={config.search.method}")
     return config
+
+
+def defaults(spec: str | None) -> dict | None:
+    """The plain config of the file in `spec`, without variant and overrides; None without one.
+
+    A config file is a program: this is for the run that it belongs to, which keeps the answer in
+    its folder. Whoever looks at the folder later must not run the file.
+    """
+    if spec is None:
+        return None
+    try:
+        return json.loads(load_config(spec.split(":", 1)[0]).to_json_best_effort())
+    except Exception:  # without its variant it may fail in any way, and the run does not need it
+        return None
 
 
 def keep_method(config: ConfigDict) -> list[str]:

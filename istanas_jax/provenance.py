@@ -7,16 +7,18 @@ import sys
 from pathlib import Path
 
 from istanas_jax.checkpoints import VERSIONS
+from istanas_jax.config_files import defaults
 from istanas_jax.parallel import Devices
 
 
 def provenance(devices: Devices) -> dict:
-    """Of this process: its command, config, versions, commit and devices, JSON-able."""
+    """Of this process: command, config file with its defaults, versions, commit and devices."""
     command, config, overrides = command_line(sys.argv)
     return {
         "command": command,
         "config": config,
         "overrides": overrides,
+        "defaults": defaults(config),
         "started": datetime.datetime.now(datetime.UTC).isoformat(),
         "versions": VERSIONS | {"python": platform.python_version()},
         "commit": commit(),

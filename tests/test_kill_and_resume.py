@@ -14,6 +14,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from conftest import ROOT
 
+from istanas_jax.config_files import load_config
+
 OVERRIDES = [
     "--config.architecture.nodes=2",
     "--config.search.cells=1",
@@ -94,3 +96,7 @@ def test_killed_and_resumed_equals_straight(tmp_path, environment):
             np.testing.assert_array_equal(ours[path], theirs[path], err_msg=f"{seed} {path}")
     results = [json.loads((folder / "result.json").read_text()) for folder in (killed, straight)]
     assert results[0]["test_accuracies"] == results[1]["test_accuracies"]
+    # What the report compares with, kept by the run so that nobody runs its config file again.
+    started = json.loads((killed / "started.json").read_text())
+    default = load_config(str(ROOT / "configs" / "digits.py"))
+    assert started["defaults"] == json.loads(default.to_json_best_effort())

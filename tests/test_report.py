@@ -4,14 +4,19 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from report_runs import config, epochs_of, make_run, read, recoveries, write_rows
 
 from istanas_jax import drawing, session
+from istanas_jax.api import load_run
+from istanas_jax.checkpoints import Checkpoints
 from istanas_jax.cli import main
+from istanas_jax.config_files import load_config
 from istanas_jax.genotype import Genotype, load
 from istanas_jax.report import compare, index, run_page
 from istanas_jax.report.facts import gather
@@ -118,17 +123,11 @@ def test_sizes_add_up(run, page):
     assert whole == sum(work.parameters for work in facts.counts.cells) < facts.counts.parameters
 
 
-def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
+def test_what_differs_from_the_config_file(tmp_path):
     run = make_run(tmp_path / "run")
-    (tmp_path / "mine.py").write_text(
-        "from ml_collections import ConfigDict\n"
-        "def get_config(variant=''):\n"
-        f"    return ConfigDict({config(epochs=9)!r})\n"
-    )
-    monkeypatch.chdir(tmp_path)
     started = {"command": ["python", "-m", "istanas_jax", "run", "--workdir", "my runs"]}
     started |= {"config": "mine.py:small", "overrides": ["--config.search.epochs=4"]}
-    started |= {"versions": {"jax": "9.9"}, "commit": "abc123"}
+    started |= {"versions": {"jax": "9.9"}, "commit": "abc123", "defaults": config(epochs=9)}
     (run / "started.json").write_text(json.dumps(started))
     page = read(run_page.write(run))
     assert "2 of " in page.data["config"] and "differ from mine.py" in page.data["config"]
@@ -136,11 +135,42 @@ def test_what_differs_from_the_config_file(tmp_path, monkeypatch):
     assert page.data["resume"] == "python -m istanas_jax run --workdir 'my runs'"
     assert "--config mine.py:small --config.search.epochs=4 --genotype" in page.data["retrain"]
     assert "9.9" in page.data["versions"] and "abc123" in page.data["versions"]
-    same = (tmp_path / "mine.py").read_text().replace("'epochs': 9", "'epochs': 4")
-    (tmp_path / "mine.py").write_text(same)
+    (run / "started.json").write_text(json.dumps(started | {"defaults": config(epochs=4)}))
     assert "All as in mine.py" in read(run_page.write(run)).data["config"]
-    (tmp_path / "mine.py").write_text("1 / 0")
-    assert "is not at hand" in read(run_page.write(run)).data["config"]
+    for nothing in (None, [1]):
+        (run / "started.json").write_text(json.dumps(started | {"defaults": nothing}))
+        assert "did not record the defaults" in read(run_page.write(run)).data["config"]
+
+
+def test_looking_runs_no_code_of_the_folder(tmp_path, capsys):
+    """Whatever files a folder names, and wherever they are: they are not run."""
+    trap, sprung = tmp_path / "trap.py", tmp_path / "sprung"
+    trap.write_text(f"import pathlib\npathlib.Path({str(sprung)!r}).touch()\n1 / 0\n")
+    runs = [make_run(tmp_path / "runs" / name) for name in ("a", "b")]
+    for run, spec in zip(runs, (str(trap), f"{trap}:tiny"), strict=True):
+        shutil.copy(trap, run / "config.py")
+        started = {"config": spec, "command": ["python", str(trap)], "overrides": []}
+        (run / "started.json").write_text(json.dumps(started))
+        about = {"phase": "search 0", "epoch": 1, "notes": {}, "finished": False}
+        with Checkpoints(run / "checkpoints" / "search_0", keep=1, every_minutes=60) as saved:
+            saved.save(4, {"params": {"stem": np.arange(3.0)}}, about=about)
+    (one, other) = map(str, runs)
+    comparison = ["--out", str(tmp_path / "c.html")]
+    for command in (
+        ["report", one],
+        ["report", one, other, *comparison],
+        ["report", str(tmp_path / "runs")],
+        ["inspect", one],
+        ["inspect", "--diff", f"{one}/checkpoints/search_0", f"{other}/checkpoints/search_0"],
+    ):
+        assert main(command) == 0, capsys.readouterr().err
+        assert not sprung.exists(), command
+    loaded = load_run(one)
+    assert (loaded.config, loaded.result) and loaded._repr_html_() and loaded.metrics()
+    assert not sprung.exists()
+    with pytest.raises(Exception, match="division"):
+        load_config(str(trap))
+    assert sprung.exists()  # the trap works
 
 
 def test_no_text_becomes_code(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -13,7 +12,6 @@ from etils import epath
 
 from istanas_jax import metrics
 from istanas_jax.checkpoint_files import CheckpointError, read_about
-from istanas_jax.config_files import load_config
 from istanas_jax.describe import Counts, count
 from istanas_jax.files import in_bucket
 from istanas_jax.genotype import Genotype
@@ -34,7 +32,7 @@ class Facts:
     name: str
     config: dict
     state: str  # "finished", "searched", "running", "stopped"
-    started: dict  # command, config, overrides, versions, commit
+    started: dict  # command, config, overrides, defaults, versions, commit
     rows: list[dict]  # of metrics.jsonl
     result: dict | None
     ended: dict[str, dict]  # figures of the phases that came to their end: "search 0"
@@ -116,15 +114,10 @@ def last_sign(folder: epath.Path) -> float | None:
 
 
 def differences(facts: Facts) -> dict[str, Any] | None:
-    """Defaults of the keys that differ from those of the config file, without variant and
-    overrides; None if that file is not to be found."""
-    spec = facts.started.get("config")
-    file = spec.split(":", 1)[0] if isinstance(spec, str) else ""
-    if not file or not os.path.isfile(file):
-        return None
-    try:
-        default = json.loads(load_config(file).to_json_best_effort())
-    except Exception:  # a config file is a program: it may fail in any way
+    """Defaults of the keys that differ from those of the config file, as the run wrote them down
+    when it started; None if it did not. The file itself is a program, and is never run here."""
+    default = facts.started.get("defaults")
+    if not isinstance(default, dict):
         return None
     before, now = flat(default), flat(facts.config)
     keys = sorted(before.keys() | now.keys())

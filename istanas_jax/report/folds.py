@@ -110,13 +110,13 @@ def _sizes(facts: Facts) -> Html:
 
 def _config(facts: Facts) -> list[Html]:
     defaults, values = differences(facts), flat(facts.config)
+    file = str(facts.started.get("config") or "its config file").split(":", 1)[0]
     if not defaults:
-        note = "Its config file is not at hand, so what differs from it is not marked."
+        note = "The run did not record the defaults of a config file, so no difference is marked."
         if defaults is not None:
-            note = f"All as in {facts.started['config']}."
+            note = f"All as in {file}."
         rows = [[key, show(value)] for key, value in values.items()]
         return [tag("p", note, class_="soft"), table(["key", "value"], rows, class_="config")]
-    file = facts.started["config"].split(":", 1)[0]
     keys = [*values, *(key for key in defaults if key not in values)]
     marked = lambda key, text: tag("mark", text) if key in defaults else text  # noqa: E731
     rows = [
