@@ -7,7 +7,6 @@ images it would have seen.
 """
 
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,11 @@ from ml_collections import ConfigDict
 from istanas_jax import data_prepare, streaming
 from istanas_jax.data_prepare import Split
 from istanas_jax.image_sources import DataError, Found, check_is_no_path
+from istanas_jax.npz import read_npz
 
 # First word of every seed: keeps the draws for different purposes apart.
 TEST, DIVIDE, ORDER = range(3)
+SMALLEST = 4  # pixels: the two reduction cells of a network leave one of them
 
 
 class Images(Protocol):
@@ -98,13 +99,17 @@ def load(config: ConfigDict) -> Dataset:
     elif name == "digits":
         found = _read_digits()
     elif name.endswith(".npz"):
-        found = _read_npz(name)
+        found = read_npz(name)
     elif os.path.isdir(name):
         found = data_prepare.read_folder(Path(name), config.image_size, config.image_channels)
     else:
         check_is_no_path(name)
         found = data_prepare.read_tfds(name, os.path.expanduser(config.dir), config.image_size)
     train = _checked(found.train, config.name)
+    if len(found.class_names) < 2:
+        raise DataError(
+            f"{config.name} has one class only, {found.class_names[0]!r}; there must be two or more"
+        )
     for key, value in (
         ("classes", len(found.class_names)),
         ("image_size", train.image_shape[0]),
@@ -130,6 +135,11 @@ def _checked(split: Images, name: str) -> Images:
     height, width, _ = split.image_shape
     if height != width:
         raise DataError(f"{name}: images must be square, these are {_shape(split)}; resize them")
+    if height < SMALLEST:
+        raise DataError(
+            f"{name}: images of {height} x {width} pixels are too small, they must have at least "
+            f"{SMALLEST} x {SMALLEST}"
+        )
     # Labels that are streamed would have to be read from end to end; they are the class's number.
     if isinstance(split, Split) and split.labels.min() < 0:
         raise DataError(f"{name}: an image has label {split.labels.min()}; labels count from 0")
@@ -198,51 +208,6 @@ def _read_digits() -> Found:
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
     return Found(Split(images, digits.target.astype(np.int32)), tuple("0123456789"), None)
-
-
-def _read_npz(path: str) -> Found:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            keys = set(file.files)
-    except FileNotFoundError:
-        raise DataError(f"data file {path} does not exist") from None
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):  # TypeError: an .npy
-        raise DataError(f"{path} is not an .npz file; write it with numpy.savez") from None
-    if ("test_images" in keys) != ("test_labels" in keys):
-        raise DataError(f"{path} needs test_images and test_labels, or neither of them")
-    train = _npz_part(path, "")
-    present = np.unique(train.labels)
-    if present.size and present[0] >= 0 and present[-1] >= present.size:
-        gap = np.flatnonzero(present != np.arange(present.size))[0]
-        raise DataError(f"{path}: no image has label {gap}; number the classes without gaps")
-    names = [str(label) for label in present]
-    has_test = "test_images" in keys
-    return Found(train, names, (lambda: _npz_part(path, "test_")) if has_test else None)
-
-
-def _npz_part(path: str, prefix: str) -> Split:
-    arrays = []
-    with np.load(path, allow_pickle=False) as file:
-        for key in (f"{prefix}images", f"{prefix}labels"):
-            if key not in file.files:
-                raise DataError(f"{path} has no array {key!r}, only: {', '.join(file.files)}")
-            try:
-                arrays.append(file[key])
-            except (ValueError, zipfile.BadZipFile, EOFError) as error:
-                raise DataError(f"{path}: {key} cannot be read: {error}") from None
-    images, labels = arrays
-    if images.dtype != np.uint8:
-        raise DataError(f"{path}: {prefix}images must be uint8 of 0 ... 255, not {images.dtype}")
-    if images.ndim not in (3, 4) or labels.ndim != 1:
-        raise DataError(
-            f"{path}: {prefix}images must be (N, H, W) or (N, H, W, C) and {prefix}labels (N,), "
-            f"not {images.shape} and {labels.shape}"
-        )
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(f"{path}: {prefix}labels must be integers, not {labels.dtype}")
-    if len(images) != len(labels):
-        raise DataError(f"{path}: {len(images)} {prefix}images, but {len(labels)} {prefix}labels")
-    return Split(images if images.ndim == 4 else images[..., None], labels.astype(np.int32))
 
 
 def divide(num: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:

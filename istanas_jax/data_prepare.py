@@ -12,6 +12,7 @@ from istanas_jax.image_sources import DataError, Found, Source, find_files, find
 
 MAX_BYTES = 8 * 2**30  # of decoded images
 AT_ONCE = 128  # images that a thread reads and decodes
+LOOKED_AT = 101  # images, spread over the set, that tell its usual size and colours
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,26 @@ class Split:
 def read_folder(folder: Path, size: int, channels: int) -> Found:
     """Images of class folders in `folder`, or in its train and test folders.
 
-    All get the given size and channels (1 or 3), or for 0 the first one's shorter side and colours.
+    All get the given size and channels (1 or 3), or for 0 those of the usual image.
     """
     names, train, test = find_files(folder)
     if not (size and channels):
-        height, width, colours = shape_of_first(train)
-        size, channels = size or min(height, width), channels or colours
+        side, colours = usual_shape(train)
+        size, channels = size or side, channels or colours
     check_channels(channels, folder)
     read = partial(_read, size=size, channels=channels)
     return Found(read(train), names, (lambda: read(test)) if test is not None else None)
 
 
-def shape_of_first(source: Source) -> tuple[int, int, int]:
-    encoded, _ = next(source.read([0]))
-    return decode(encoded, 0, 0, source.name_of(0)).shape
+def usual_shape(source: Source) -> tuple[int, int]:
+    """Medians of shorter side and channels over some images, so that an odd one decides nothing."""
+    num = len(source)
+    numbers = sorted({i * num // LOOKED_AT for i in range(LOOKED_AT)})
+    read = zip(numbers, source.read(numbers), strict=True)
+    shapes = [decode(encoded, 0, 0, source.name_of(i)).shape for i, (encoded, _) in read]
+    sides = sorted(min(height, width) for height, width, _ in shapes)
+    channels = sorted(channels for _, _, channels in shapes)
+    return sides[len(sides) // 2], channels[len(channels) // 2]
 
 
 def check_channels(channels: int, folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import BinaryIO
 
 import fsspec
@@ -26,6 +28,12 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(path)
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Raise an OSError for what is no regular file: reading a pipe or a device may never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
 
 
 class GrowingFile:

@@ -21,6 +21,8 @@ from unittest import mock
 
 import numpy as np
 
+from istanas_jax.files import check_regular
+
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 TEST_NAMES = ("test", "val", "validation")  # the first that is there
 
@@ -79,11 +81,16 @@ class Files:
 
     def read(self, numbers: Sequence[int]) -> Iterator[tuple[bytes, int]]:
         for number in numbers:
-            try:
-                encoded = Path(self.name_of(number)).read_bytes()
-            except OSError as error:
-                raise DataError(f"{self.name_of(number)}: {error.strerror}") from None
-            yield encoded, self.labels[number]
+            yield read_image(self.name_of(number)), self.labels[number]
+
+
+def read_image(path: str | os.PathLike) -> bytes:
+    """The bytes of an image file."""
+    try:
+        check_regular(path)
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
 
 
 def find_files(folder: Path) -> tuple[list[str], Files, Files | None]:
@@ -112,16 +119,21 @@ def _image_files(root: Path, class_names: list[str]) -> Files:
     names, labels = [], []
     for label, name in enumerate(class_names):
         if (root / name).is_dir():  # a class may be missing among the test images
-            images = [
-                os.fsencode(f"{name}/{file}")
-                for file in sorted(os.listdir(root / name))
-                if not file.startswith(".") and os.path.splitext(file)[1].lower() in SUFFIXES
-            ]
+            with os.scandir(root / name) as entries:
+                images = sorted(filter(_is_image, entries), key=lambda entry: entry.name)
             if not images:
                 raise DataError(f"class folder {root / name} has no images: add some or remove it")
-            names += images
+            for entry in images:  # now, since streamed images are read in the middle of a run
+                if not entry.is_file():
+                    raise DataError(f"{entry.path} is not a regular file: remove it")
+            names += [os.fsencode(f"{name}/{entry.name}") for entry in images]
             labels += [label] * len(images)
     return Files(root, np.array(names), np.array(labels, np.int32))
+
+
+def _is_image(entry: os.DirEntry) -> bool:
+    suffix = os.path.splitext(entry.name)[1].lower()
+    return not entry.name.startswith(".") and suffix in SUFFIXES
 
 
 @dataclass(frozen=True)

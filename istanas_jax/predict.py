@@ -13,7 +13,7 @@ from etils import epath
 
 from istanas_jax import data_prepare
 from istanas_jax.export import MODEL, NETWORK, ExportError, load_model, logits
-from istanas_jax.image_sources import SUFFIXES, DataError
+from istanas_jax.image_sources import SUFFIXES, DataError, read_image
 from istanas_jax.trained import load_trained
 from istanas_jax.workdir import Workdir
 
@@ -135,7 +135,7 @@ def _read(files: list[Path], batch: int, network: _Network) -> np.ndarray:
     images = np.zeros((batch, size, size, channels), np.uint8)
 
     def read(n: int) -> None:
-        images[n] = data_prepare.decode(files[n].read_bytes(), size, channels, files[n])
+        images[n] = data_prepare.decode(read_image(files[n]), size, channels, files[n])
 
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(read, range(len(files))):

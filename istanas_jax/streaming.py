@@ -223,11 +223,11 @@ def open_folder(
 ) -> Found:
     """Images of class folders in `folder`, or in its train and test folders.
 
-    channels 0 takes those of the first image, resize 0 is `size`: the largest middle square.
+    channels 0 takes those of the usual image, resize 0 is `size`: the largest middle square.
     """
     _check_size(str(folder), size, resize)
     names, train, test = find_files(folder)
-    channels = channels or data_prepare.shape_of_first(train)[2]
+    channels = channels or data_prepare.usual_shape(train)[1]
     data_prepare.check_channels(channels, folder)
     images = partial(_all, size=size, channels=channels, resize=resize, workers=workers)
     return Found(images(train), names, partial(images, test) if test is not None else None)

@@ -1,6 +1,11 @@
 """Every kind of data is read as written, every mistake is named, every order can be repeated."""
 
+import contextlib
+import io
+import os
 import shutil
+import socket
+import zipfile
 
 import cv2
 import numpy as np
@@ -9,6 +14,8 @@ from ml_collections import ConfigDict
 
 from istanas_jax import data, data_prepare
 from istanas_jax.data import DataError, Split
+from istanas_jax.image_sources import read_image
+from istanas_jax.streaming import open_folder
 
 RNG = np.random.default_rng(0)
 
@@ -29,6 +36,12 @@ def same_images(found: Split, written: np.ndarray, labels) -> bool:
         for part in ((found.images, found.labels), (written, labels))
     ]
     return pairs[0] == pairs[1]
+
+
+def together(found: data.Dataset) -> Split:
+    """Training and test images."""
+    parts = found.train, found.test()
+    return Split(*(np.concatenate([getattr(p, x) for p in parts]) for x in ("images", "labels")))
 
 
 def test_digits():
@@ -82,11 +95,18 @@ GOOD = {"images": images(8), "labels": np.arange(8) % 2}
         (GOOD | {"images": GOOD["images"][:, :5]}, "must be square"),
         (GOOD | {"labels": GOOD["labels"][:, None]}, "must be .N, H, W."),
         (GOOD | {"labels": GOOD["labels"] * 1.0}, "must be integers"),
-        (GOOD | {"labels": GOOD["labels"] - 1}, "count from 0"),
+        (GOOD | {"labels": GOOD["labels"] - 1}, "label -1; .* count from 0"),
+        (GOOD | {"labels": GOOD["labels"] + 2**32}, "label 4294967296; .* count from 0"),
+        (GOOD | {"labels": np.full(8, 2**63, np.uint64)}, "label 9223372036854775808; "),
+        (GOOD | {"labels": np.array(GOOD["labels"], "m8[s]")}, "must be integers"),
+        (GOOD | {"labels": GOOD["labels"] == 1}, "must be integers"),
+        (GOOD | {"images": GOOD["images"][..., :0]}, r"\(8, 6, 6, 0\), which leaves no pixels"),
+        (GOOD | {"images": GOOD["images"][:, :0, :0]}, "which leaves no pixels"),
+        (GOOD | {"images": GOOD["images"].astype("u1,u1")}, "must be uint8"),
         (GOOD | {"labels": GOOD["labels"] + 1}, "no image has label 0"),
         (GOOD | {"labels": GOOD["labels"] * 2}, "no image has label 1"),
         (GOOD | {"labels": GOOD["labels"][:7]}, "8 images, but 7 labels"),
-        (GOOD | {"labels": GOOD["labels"].astype(object)}, "cannot be read"),
+        (GOOD | {"labels": GOOD["labels"].astype(object)}, "labels cannot be read"),
         (GOOD | {"test_images": GOOD["images"]}, "test_labels, or neither"),
         ({key: value[:0] for key, value in GOOD.items()}, "no images"),
         (GOOD | {"images": GOOD["images"] * 0}, "std is .0.0."),
@@ -94,8 +114,55 @@ GOOD = {"images": images(8), "labels": np.arange(8) % 2}
 )
 def test_npz_mistakes(tmp_path, arrays, words):
     np.savez(tmp_path / "set.npz", **arrays)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=rf"set\.npz.*{words}"):
         data.load(config(tmp_path / "set.npz"))
+
+
+def npy(array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"images": b"no array"}, "images is not an array"),
+        ({"images.npy": b"no array"}, "images is not an array"),
+        ({"images.npy": npy(GOOD["images"])[:50]}, "images cannot be read"),
+        ({"images.npy": npy(GOOD["images"])[:-1]}, "images cannot be read"),
+        ({"notes.txt": b"mine"}, "no array 'images', only: labels, notes.txt"),
+    ],
+)
+def test_npz_with_foreign_members(tmp_path, members, words):
+    with zipfile.ZipFile(tmp_path / "set.npz", "w") as file:
+        for name, content in ({"labels.npy": npy(GOOD["labels"])} | members).items():
+            file.writestr(name, content)
+    with pytest.raises(DataError, match=rf"set\.npz.*{words}"):
+        data.load(config(tmp_path / "set.npz"))
+
+
+def test_damaged_npz(tmp_path):
+    """Cut or overwritten anywhere: a sentence with its name, or what was written."""
+    path = tmp_path / "set.npz"
+    np.savez_compressed(path, **GOOD)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    cut = [whole[: rng.integers(len(whole))] for _ in range(100)]
+    flipped = [bytearray(whole) for _ in range(200)]
+    for content in flipped:
+        content[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+    refused = 0
+    for content in (*cut, *flipped):
+        path.write_bytes(content)
+        try:
+            found = data.load(config(path))
+        except DataError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            refused += 1
+        else:  # a bit that says nothing about the arrays, such as a date
+            assert same_images(together(found), GOOD["images"], GOOD["labels"])
+    assert refused > 200
 
 
 def test_test_part_must_fit_the_training_part(tmp_path):
@@ -106,6 +173,9 @@ def test_test_part_must_fit_the_training_part(tmp_path):
         found.test()
     np.savez(path, **GOOD, test_images=images(2), test_labels=np.full(2, 2))
     with pytest.raises(DataError, match="label 2"):
+        found.test()
+    np.savez(path, **GOOD, test_images=images(2), test_labels=np.full(2, 2**32))
+    with pytest.raises(DataError, match="test_labels has a label 4294967296"):
         found.test()
 
 
@@ -166,10 +236,7 @@ def test_folder(tmp_path, channels, test_name):
         assert same_images(found.train, train, np.arange(12) % 3)
         assert same_images(found.test(), test, np.arange(4) % 3)
     else:
-        parts = found.train, found.test()
-        joined = (np.concatenate([getattr(p, x) for p in parts]) for x in ("images", "labels"))
-        both = Split(*joined)
-        assert same_images(both, train, np.arange(12) % 3)
+        assert same_images(together(found), train, np.arange(12) % 3)
         assert list(np.bincount(found.test().labels)) == [1, 1, 1]
 
 
@@ -181,8 +248,58 @@ def test_folder_resizes(tmp_path):
     expected = image[..., 0].reshape(4, 2, 4, 2).mean((1, 3))
     assert found.train.images.shape[1:] == (4, 4, 3)
     assert (abs(found.train.images - expected[None, :, :, None]) <= 0.5).all()
-    cv2.imwrite(str(tmp_path / "a" / "000.png"), image[:6])
-    assert data.load(config(tmp_path, test=0.5)).image_size == 6
+
+
+def test_one_odd_image_does_not_decide_about_all(tmp_path):
+    write_folder(tmp_path, images(12), np.arange(12) % 3)
+    cv2.imwrite(str(tmp_path / "a" / "000.png"), images(1, 1, 3)[0])
+    found = data.load(config(tmp_path))
+    assert found.train.image_shape == (6, 6, 1)
+    assert open_folder(tmp_path, size=6).train.channels == 1
+    for i, path in enumerate(sorted(tmp_path.glob("*/*.png"))):
+        cv2.imwrite(str(path), images(1, 5 + i, 3)[0][: 4 + i])  # of any size, and not square
+    assert data.load(config(tmp_path)).train.image_shape == (10, 10, 3)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".npz"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "link"])
+def test_only_regular_files_are_opened(tmp_path, suffix, kind):
+    """A pipe that nobody writes to would be waited for without end."""
+    write_folder(tmp_path, images(8), np.arange(8) % 2)
+    path = tmp_path / "a" / f"x{suffix}"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to(tmp_path / "pipe")
+    else:
+        with contextlib.chdir(tmp_path / "a"), socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)  # the name may have no more than 107 bytes
+    told = rf"x\{suffix}:? is not a regular file"
+    if suffix == ".npz":
+        with pytest.raises(DataError, match=told):
+            data.load(config(path))
+        return
+    for use in (lambda: data.load(config(tmp_path)), lambda: open_folder(tmp_path, size=6)):
+        with pytest.raises(DataError, match=told):
+            use()
+    with pytest.raises(DataError, match=told):
+        read_image(path)
+
+
+def test_too_little_to_learn_from(tmp_path):
+    path = tmp_path / "set.npz"
+    np.savez(path, images=images(8), labels=np.zeros(8, int))
+    with pytest.raises(DataError, match="one class only, '0'; there must be two"):
+        data.load(config(path))
+    np.savez(path, images=images(8, 1), labels=GOOD["labels"])
+    with pytest.raises(DataError, match="1 x 1 pixels are too small"):
+        data.load(config(path))
+    write_folder(tmp_path / "folder", images(8), [0] * 8)
+    with pytest.raises(DataError, match="one class only, 'a'"):
+        data.load(config(tmp_path / "folder"))
 
 
 def test_folder_mistakes(tmp_path, monkeypatch):

@@ -15,15 +15,15 @@ LEVELS = [
         "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe describe_all "
         "bn_absorption folding budget",
-        "data data_prepare streaming jpeg image_sources augment distributed parallel train_state "
-        "optimizers steps search_steps methods.base methods.ista methods.tables methods.darts "
-        "methods.pc_darts methods.snas methods.nasp methods.pdarts methods.random_search recipes "
-        "evaluation checkpoint_files checkpoints provenance metrics progress curves workdir "
-        "config_check config_files interrupts session trained loop search training export predict "
-        "outline hlo plan plan_table inspection.figures inspection.arch inspection.diff "
-        "inspection.files inspection.table report.run_page report.facts report.html "
-        "report.replay report.series report.folds report.compare report.index bench.recovery "
-        "bench.step bench.loop bench.data bench.switch bench.methods",
+        "data data_prepare npz streaming jpeg image_sources augment distributed parallel "
+        "train_state optimizers steps search_steps methods.base methods.ista methods.tables "
+        "methods.darts methods.pc_darts methods.snas methods.nasp methods.pdarts "
+        "methods.random_search recipes evaluation checkpoint_files checkpoints provenance metrics "
+        "progress curves workdir config_check config_files interrupts session trained loop search "
+        "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
+        "inspection.diff inspection.files inspection.table report.run_page report.facts "
+        "report.html report.replay report.series report.folds report.compare report.index "
+        "bench.recovery bench.step bench.loop bench.data bench.switch bench.methods",
         "two_stage one_stage retrain",
         "studies.names studies.stats studies.paper studies.base studies.runs studies.figures "
         "studies.cost studies.cell studies.correlation studies.accuracy studies.curves",

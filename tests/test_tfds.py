@@ -52,8 +52,8 @@ def test_tfds_of_one_channel(tiny_gray):
     assert found.class_names == ("no", "yes")
     assert same_images(found.train, TinyGray.IMAGES[:8], np.arange(8) % 2)
     assert same_images(found.test(), TinyGray.IMAGES[8:], np.arange(8, 11) % 2)
-    resized = data.load(config("tiny_gray", dir=str(tiny_gray), image_size=3))
-    assert resized.train.images.shape == (8, 3, 3, 1)
+    resized = data.load(config("tiny_gray", dir=str(tiny_gray), image_size=4))
+    assert resized.train.images.shape == (8, 4, 4, 1)
     with pytest.raises(DataError, match="image_channels 1"):
         data.load(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
     assert image_sources.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
