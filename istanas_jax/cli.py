@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from functools import partial
 
@@ -37,7 +38,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it succeeded, 2 after a sentence about bad input."""
+    """Run one command; 0 when it succeeded, 2 after a sentence about bad input, 1 after a bug."""
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     # `--config.KEY=VALUE` may name any key of any config, so only ml_collections can check it.
@@ -47,12 +48,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown arguments: {' '.join(unknown)}")
     try:
         return args.run(args)
-    except (ValueError, OSError) as error:
-        print(f"istanas: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("istanas: stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Say what went wrong in one sentence; only a bug of ours shows where."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    code = 2
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in words:
+        words = f"out of memory ({words[:200]}): try a smaller batch, or fewer channels or cells"
+    elif not isinstance(error, ValueError | OSError):
+        # On the terminal and not in a file: of a job on other machines, its output is what is left.
+        traceback.print_exception(error)
+        words = (
+            f"{type(error).__name__}: this is a bug in istanas_jax; please report it with the "
+            "lines above"
+        )
+        code = 1
+    print(f"istanas: {words}", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -171,7 +171,7 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
         if is_leader():
             print(stop, file=sys.stderr)
         return 128 + stop.number
-    except (ValueError, OSError, jax.errors.JaxRuntimeError) as error:
+    except Exception as error:
         if jax.process_count() > 1:
             distributed.leave_after(error)
         raise

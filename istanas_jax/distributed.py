@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 
 import jax
 from jax._src.distributed import global_state  # its key-value store has no public name
@@ -53,7 +54,10 @@ def leave_after(error: Exception) -> None:
     # jax raises what its runtime reports as either, "UNKNOWN: Gloo AllReduce failed: ...".
     if isinstance(error, jax.errors.JaxRuntimeError) or re.match("[A-Z_]+: ", str(error)):
         _tell_lost("another host", str(error).splitlines()[0][:200])
-    _leave(str(error), 2)
+    if isinstance(error, ValueError | OSError):
+        _leave(str(error), 2)
+    traceback.print_exception(error)
+    _leave(f"{type(error).__name__}: this is a bug in istanas_jax; please report it", 1)
 
 
 def _leave(message: str, code: int) -> None:

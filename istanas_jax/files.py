@@ -13,10 +13,22 @@ from etils import epath
 # Listings that are kept would hide what other processes write.
 fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
 
+BUCKETS = ("gs", "s3", "az")  # what etils.epath can write to
+
 
 def in_bucket(path: str | os.PathLike) -> bool:
     """Whether the path is the address of an object, not a file of this machine."""
     return "://" in os.fspath(path)
+
+
+def as_path(address: str | os.PathLike) -> epath.Path:
+    """The path that a user gives; a ValueError if it is neither of this machine nor a bucket's."""
+    scheme, found, _ = os.fspath(address).partition("://")
+    if found and scheme not in BUCKETS:
+        raise ValueError(
+            f"{os.fspath(address)} cannot be used: give a path of this machine or gs://BUCKET/PATH"
+        )
+    return epath.Path(address)
 
 
 def write_whole(path: str | os.PathLike, content: bytes) -> None:

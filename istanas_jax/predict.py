@@ -13,6 +13,7 @@ from etils import epath
 
 from istanas_jax import data_prepare
 from istanas_jax.export import MODEL, NETWORK, ExportError, load_model, logits
+from istanas_jax.files import as_path
 from istanas_jax.image_sources import SUFFIXES, DataError, read_image
 from istanas_jax.trained import load_trained
 from istanas_jax.workdir import Workdir
@@ -79,7 +80,7 @@ def lines(predictions: Iterable[Prediction], *, as_json: bool = False) -> Iterat
 
 
 def _load(source: str | os.PathLike) -> _Network:
-    path = epath.Path(source)
+    path = as_path(source)
     if path.is_file():
         if path.name == NETWORK or not (path.parent / NETWORK).exists():
             raise ExportError(f"{path} is not an export's {MODEL} beside its {NETWORK}")

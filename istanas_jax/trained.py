@@ -9,6 +9,7 @@ from etils import epath
 from istanas_jax.checkpoint_files import CheckpointError, read_about
 from istanas_jax.checkpoints import Checkpoints, read_step
 from istanas_jax.data import Dataset
+from istanas_jax.files import as_path
 from istanas_jax.genotype import Genotype
 from istanas_jax.target_net import TargetNet, init_target
 
@@ -70,7 +71,7 @@ def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> 
 
 def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
     """The network that a run ended with."""
-    folder = epath.Path(workdir) / FOLDER
+    folder = as_path(workdir) / FOLDER
     try:
         found = folder.exists()
     except ImportError:

@@ -4,19 +4,20 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from etils import epath
 from ml_collections import ConfigDict
 
-from istanas_jax.files import in_bucket, write_whole
+from istanas_jax.files import as_path, in_bucket, write_whole
 
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 LOCK = ".lock"
 # What a run writes before it has done anything, besides its config.
-FIRST = ("started.json", "metrics.jsonl", "replay.jsonl")
+FIRST = ("started.json", "metrics.jsonl", "replay.jsonl", "genotype.json")
+FIRST_FOLDERS = ("cells", "checkpoints", "tensorboard")
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -35,7 +36,7 @@ class Workdir:
     free = FREE
 
     def __init__(self, path: str | os.PathLike, *, writes: bool = True):
-        self.path = epath.Path(path)
+        self.path = as_path(path)
         self.writes = writes
 
     @classmethod
@@ -81,27 +82,55 @@ class Workdir:
     def work(self, config: ConfigDict) -> Iterator[None]:
         """Make the folder this run's own; only one process at a time works in it.
 
-        A run that fails before it has done anything leaves the folder free for a corrected one.
+        A run that ends before it has done anything, in whatever way, leaves nothing behind.
         """
         if not self.writes:
             yield
             return
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self._locked():
-            new = self.read(self.config_file) is None
-            if new:
-                self._begin(config)
-            try:
-                yield
-            except ValueError:
-                if new and not self._has_begun():
-                    for name in (*FIRST, self.config_file):
-                        (self.path / name).unlink(missing_ok=True)
-                raise
+        made = [] if in_bucket(self.path) else self._missing_folders()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                new = self.read(self.config_file) is None
+                try:
+                    if new:
+                        self._begin(config)
+                    yield
+                except BaseException:
+                    if new and not self._has_begun():
+                        self._clear()
+                    raise
+        except BaseException:
+            for folder in made:
+                with suppress(OSError):  # something is in it, or it was not made
+                    os.rmdir(folder)
+            raise
+
+    def _missing_folders(self) -> list[epath.Path]:
+        """Those that have to be made, the innermost first."""
+        path = epath.Path(os.path.abspath(self.path))
+        return [folder for folder in (path, *path.parents) if not folder.exists()]
 
     def _has_begun(self) -> bool:
-        """Whether there is something to go on from."""
-        return (self.path / "checkpoints").exists()
+        """Whether there is something to go on from, or to look at."""
+        rows, phases = self.path / "metrics.jsonl", self.path / "checkpoints"
+        if rows.exists() and rows.read_bytes():
+            return True
+        if not phases.exists():
+            return False
+        steps = (step for phase in phases.iterdir() for step in phase.iterdir())
+        return any(step.name.isdigit() for step in steps)
+
+    def _clear(self) -> None:
+        """Take away what a run writes before it has done anything."""
+        for name in FIRST_FOLDERS:
+            if (self.path / name).exists():
+                (self.path / name).rmtree()
+        for name in (*FIRST, self.config_file, LOCK):
+            (self.path / name).unlink(missing_ok=True)
+            if not in_bucket(self.path):
+                for unfinished in self.path.glob(f".{name}.*"):
+                    unfinished.unlink()
 
     def _begin(self, config: ConfigDict) -> None:
         """The first write, so it says what is wrong with the folder or bucket."""
@@ -119,23 +148,42 @@ class Workdir:
         with open(self.path / LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone = os.fstat(lock.fileno()).st_nlink  # 0: of a run that has just cleared up
             except OSError:
-                raise WorkdirError(f"another process is working in {self.path}") from None
+                alone = False
+            if not alone:
+                raise WorkdirError(f"another process is working in {self.path}")
             yield
 
     def __truediv__(self, name: str) -> epath.Path:
         return self.path / name
 
     def read(self, name: str) -> Any:
-        """A JSON file of the folder; None if it is not there."""
+        """The object that a JSON file of the folder holds; None if it is not there."""
         file = self.path / name
-        return json.loads(file.read_text()) if file.exists() else None
+        if not file.exists():
+            return None
+        try:
+            value = json.loads(file.read_bytes())
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise WorkdirError(f"{file} is damaged, it holds no JSON object: {_remedy(name)}")
+        return value
 
     def write(self, name: str, value: Any) -> None:
         """A JSON file, whole or not at all."""
         if self.writes:
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def _remedy(name: str) -> str:
+    if name.endswith("config.json"):
+        return "restore it from a copy, or choose another folder"
+    if name == "network.json":
+        return "export the network again"
+    return "delete it, and the command of the run writes it again"
 
 
 def _plain(config: ConfigDict) -> dict:

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import zip_longest
 
 import numpy as np
-from etils import epath
 
+from istanas_jax.files import as_path
 from istanas_jax.genotype import Genotype
 from istanas_jax.inspection.arch import CELL_TYPES, FIELDS, genotype_of
 from istanas_jax.inspection.figures import (
@@ -39,7 +39,7 @@ def diff(
       params: a pattern; the arrays that match and differ are read, to tell how far they moved. By
         default the parameters.
     """
-    pair = tuple(open_checkpoint(x if inside is None else epath.Path(inside) / x) for x in (a, b))
+    pair = tuple(open_checkpoint(x if inside is None else as_path(inside) / x) for x in (a, b))
     names, states = _compare(*pair)
     moved = [name for name in matching(names, params or "params") if states[name] == "moved"]
     figures = {

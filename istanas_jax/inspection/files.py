@@ -22,7 +22,7 @@ from istanas_jax.checkpoint_files import (
     steps_in,
     verify,
 )
-from istanas_jax.files import in_bucket
+from istanas_jax.files import as_path, in_bucket
 from istanas_jax.workdir import Workdir
 
 TRAINED = "trained"  # beside "checkpoints": the networks that a run ended with
@@ -73,10 +73,7 @@ class Checkpoint:
         """A JSON file of the run's folder; None if there is none."""
         if self.workdir is None:
             return None
-        try:
-            return self.workdir.read(name)
-        except ValueError as error:
-            raise CheckpointError(f"{self.workdir / name} cannot be read: {error}") from error
+        return self.workdir.read(name)
 
     @functools.cached_property
     def config(self) -> dict:
@@ -85,7 +82,7 @@ class Checkpoint:
 
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """The step that the path names, or the newest below it."""
-    path = absolute(path)
+    path = absolute(as_path(path))
     names = _names(path)
     if names & {"state", "about", COMMITTED}:
         return _open_step(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from etils import epath
 
-from istanas_jax.files import write_whole
+from istanas_jax.files import as_path, write_whole
 from istanas_jax.progress import format_seconds
 from istanas_jax.report import series
 from istanas_jax.report.facts import Facts, gather
@@ -22,7 +22,7 @@ NAME = "comparison.html"
 
 def write(workdirs: Sequence[str | os.PathLike], out: str | os.PathLike = NAME) -> epath.Path:
     """Write the page; where it is."""
-    path = epath.Path(out)
+    path = as_path(out)
     write_whole(path, comparison_page([gather(workdir) for workdir in workdirs]).encode())
     return path
 

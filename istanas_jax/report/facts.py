@@ -13,7 +13,7 @@ from etils import epath
 from istanas_jax import metrics
 from istanas_jax.checkpoint_files import CheckpointError, read_about
 from istanas_jax.describe import Counts, count
-from istanas_jax.files import in_bucket
+from istanas_jax.files import as_path, in_bucket
 from istanas_jax.genotype import Genotype
 from istanas_jax.report import replay
 from istanas_jax.search_space import reduction_cells
@@ -62,7 +62,7 @@ class Facts:
 
 
 def is_run(folder: str | os.PathLike) -> bool:
-    return (epath.Path(folder) / "config.json").exists()
+    return (as_path(folder) / "config.json").exists()
 
 
 def gather(path: str | os.PathLike) -> Facts:
@@ -127,8 +127,6 @@ def differences(facts: Facts) -> dict[str, Any] | None:
 def _json(workdir: Workdir, name: str) -> Any:
     try:
         return workdir.read(name)
-    except ValueError:
-        raise ValueError(f"{workdir / name} is not JSON") from None
     except ImportError:
         raise ValueError(
             f"{workdir.path} needs the package gcsfs, see requirements-tpu.txt"

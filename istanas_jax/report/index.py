@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from etils import epath
 
-from istanas_jax.files import in_bucket, write_whole
+from istanas_jax.files import as_path, in_bucket, write_whole
 from istanas_jax.report import run_page
 from istanas_jax.report.compare import shown_accuracy, shown_parameters, shown_seconds
 from istanas_jax.report.facts import Facts, gather, is_run, last_sign
@@ -21,7 +21,7 @@ def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> ep
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"{folder} holds no run, nor folders of runs")
-    path = epath.Path(out) if out is not None else epath.Path(folder) / NAME
+    path = as_path(out) if out is not None else epath.Path(folder) / NAME
     lines, remarks = [], []
     for run in runs:
         try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from etils import epath
 
 from istanas_jax import drawing
-from istanas_jax.files import write_whole
+from istanas_jax.files import as_path, write_whole
 from istanas_jax.progress import format_seconds
 from istanas_jax.report import series
 from istanas_jax.report.facts import Facts, gather
@@ -40,7 +40,7 @@ STATES = {
 
 def write(workdir: str | os.PathLike, out: str | os.PathLike | None = None) -> epath.Path:
     """Write the page of the run in this folder; where it is."""
-    path = epath.Path(out) if out is not None else epath.Path(workdir) / NAME
+    path = as_path(out) if out is not None else epath.Path(workdir) / NAME
     write_whole(path, run_page(gather(workdir)).encode())
     return path
 
