@@ -18,11 +18,8 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from istanas_jax.config_bounds import ConfigError, check_values
 from istanas_jax.methods import METHODS, OF_ISTA
-
-
-class ConfigError(ValueError):
-    """A config that cannot be used, said in one sentence."""
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -47,6 +44,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
             given = override.removeprefix("--config.").split("=", 1)[0]
             if given == key or given.startswith(f"{key}."):
                 raise ConfigError(f"{given} means nothing to search.method={config.search.method}")
+    check_values(config)
     return config
 
 

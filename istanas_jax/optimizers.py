@@ -3,8 +3,6 @@
 import optax
 from ml_collections import ConfigDict
 
-DECAYS = ("cosine", "linear", "constant")
-
 
 def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> optax.Schedule:
     """The rate as a function of the step; it moves at every step, the release's at every epoch."""

@@ -40,7 +40,7 @@ def run(capsys, tmp_path, *overrides, command="run", config=DIGITS):
         ("data.test=0.0", "give the fraction of its images to keep for testing"),
         ("search.batch=1000", "search.batch is 1000, but there are 647 images for W"),
         ("retrain.batch=2000", "retrain.batch is 2000, but there are 1294 images for training"),
-        ("recovery.every=often", 'recovery.every is \'often\', not "epoch", "step" or a number'),
+        ("recovery.every=often", 'recovery.every is often, it must be "epoch", "step" or a number'),
         (
             "search.weights.decay=steps",
             "decay is steps, it must be one of cosine, linear, constant",
@@ -48,7 +48,7 @@ def run(capsys, tmp_path, *overrides, command="run", config=DIGITS):
         ("search.stem=resnet", "search.stem is resnet, it must be one of cifar, imagenet"),
         ("search.dtype=float17", "search.dtype is float17, it must be one of float32, bf"),
         ("search.epoch=3", "did you mean search.epochs?"),
-        ("search.epochs=0", "search.epochs is 0, it must be 1 or more"),
+        ("search.epochs=0", "search.epochs is 0, it must be a whole number from 1 to 100,000"),
         ("data.holdout=1.5", "data.holdout is 1.5, it must be from 0 to below 1"),
     ],
 )
