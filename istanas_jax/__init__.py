@@ -10,6 +10,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from istanas_jax.xla_settings import correct_sums
+
 if TYPE_CHECKING:
     from istanas_jax.api import (
         Genotype,
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+correct_sums()
 
 
 def __getattr__(name: str):

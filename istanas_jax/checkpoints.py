@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -36,7 +37,11 @@ from istanas_jax.checkpoint_files import (
 )
 from istanas_jax.parallel import is_leader, on_all_hosts
 
-VERSIONS = {name: metadata.version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint")}
+VERSIONS = {
+    name: metadata.version(name)
+    for name in ("libtpu", "jaxlib", "jax", "flax", "optax", "orbax-checkpoint")
+    if name != "libtpu" or find_spec(name)  # only TPU hosts have it
+}
 VERSIONS["istanas_jax"] = __version__
 # orbax tells every step of its work through absl's logger, which others share.
 logging.getLogger("absl").addFilter(
@@ -133,13 +138,15 @@ class Checkpoints:
         The caller may donate the arrays at once. A save that is under way is waited for first.
 
         Args:
-          about: JSON-able; `format`, `versions`, `written`, `score` and `leaves` are added.
+          about: JSON-able; `format`, `versions`, `xla_flags`, `written`, `score` and `leaves` are
+            added.
           score: the step with the highest is kept, the later if two are equal.
         """
         start = time.perf_counter()
         about = about | {
             "format": FORMAT,
             "versions": VERSIONS,
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "written": datetime.datetime.now(datetime.UTC).isoformat(),
             "score": None if score is None else float(score),
             "leaves": {name: [kind(x), crc32(x)] for name, x in _named(state)},

@@ -1,6 +1,7 @@
 """Where a run comes from: for whoever reads its folder later."""
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
@@ -21,6 +22,7 @@ def provenance(devices: Devices) -> dict:
         "defaults": defaults(config),
         "started": datetime.datetime.now(datetime.UTC).isoformat(),
         "versions": VERSIONS | {"python": platform.python_version()},
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "commit": commit(),
         "devices": f"{len(devices)} x {devices.devices[0].device_kind}",
         "hosts": devices.hosts,

@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 LEVELS = [
     set(names.split())
     for names in (
-        "files search_space genotype genotype_check published cell_layout drawing ascii_cells",
+        "xla_settings files search_space genotype genotype_check published cell_layout drawing "
+        "ascii_cells",
         "sparse_coding active_set architecture",
         "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe describe_all "

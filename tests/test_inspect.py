@@ -123,7 +123,8 @@ def test_every_phase(runs, capsys, place):
     what, arch = found["what"], found["architecture"]
     assert (what["schedule"], what["phase"], what["step"]) == (schedule, phase, step)
     assert (what["epoch"], what.get("finished")) == (epoch, over)
-    assert set(what["versions"]) >= {"jax", "orbax-checkpoint", "istanas_jax"}
+    assert set(what["versions"]) >= {"jax", "jaxlib", "orbax-checkpoint", "istanas_jax"}
+    assert what["xla_flags"] == os.environ["XLA_FLAGS"]
     assert what["written"].startswith("20") and what["format"] == 1
     saved = by_orbax(runs / found["path"])
     assert sum(group["arrays"] for group in found["groups"].values()) == len(saved)
@@ -138,6 +139,7 @@ def test_every_phase(runs, capsys, place):
         genotype = Genotype.from_supports(*saved["arch.support"])
         assert Genotype.from_dict(arch["genotype"]) == genotype
     text = page(capsys, runs / place)
+    assert "jaxlib " in text and all(flag in text for flag in what["xla_flags"].split())
     assert f"{schedule}, {phase}" in text and "node 1 = " in text and "▶ output" in text
 
 

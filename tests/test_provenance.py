@@ -1,11 +1,21 @@
 """What a run's folder says of where it comes from."""
 
+import os
 import subprocess
+from importlib import metadata
 
 import pytest
 from conftest import ROOT
 
-from istanas_jax.provenance import command_line, commit
+from istanas_jax.parallel import Devices
+from istanas_jax.provenance import command_line, commit, provenance
+
+
+def test_what_computed_is_recorded():
+    told = provenance(Devices())
+    for name in ("jax", "jaxlib"):
+        assert told["versions"][name] == metadata.version(name)
+    assert told["xla_flags"] == os.environ["XLA_FLAGS"] != ""
 
 
 @pytest.mark.parametrize("program", ["/any/where/istanas_jax/__main__.py", "/usr/bin/istanas"])

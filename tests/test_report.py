@@ -127,14 +127,15 @@ def test_what_differs_from_the_config_file(tmp_path):
     run = make_run(tmp_path / "run")
     started = {"command": ["python", "-m", "istanas_jax", "run", "--workdir", "my runs"]}
     started |= {"config": "mine.py:small", "overrides": ["--config.search.epochs=4"]}
-    started |= {"versions": {"jax": "9.9"}, "commit": "abc123", "defaults": config(epochs=9)}
+    started |= {"versions": {"jax": "9.9"}, "commit": "abc123", "xla_flags": "--xla_a=1"}
+    started |= {"defaults": config(epochs=9)}
     (run / "started.json").write_text(json.dumps(started))
     page = read(run_page.write(run))
     assert "2 of " in page.data["config"] and "differ from mine.py" in page.data["config"]
     assert page.text.count("<mark>4</mark>") == 2
     assert page.data["resume"] == "python -m istanas_jax run --workdir 'my runs'"
     assert "--config mine.py:small --config.search.epochs=4 --genotype" in page.data["retrain"]
-    assert "9.9" in page.data["versions"] and "abc123" in page.data["versions"]
+    assert all(text in page.data["versions"] for text in ("9.9", "abc123", "--xla_a=1"))
     (run / "started.json").write_text(json.dumps(started | {"defaults": config(epochs=4)}))
     assert "All as in mine.py" in read(run_page.write(run)).data["config"]
     for nothing in (None, [1]):

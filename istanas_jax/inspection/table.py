@@ -50,7 +50,12 @@ def title(what: dict) -> str:
 def _what(figures: dict) -> str:
     what, run = figures["what"], figures["run"]
     rows = [("path", figures["path"]), ("written", what["written"][:19].replace("T", " ") + " UTC")]
-    rows.append(("by", ", ".join(f"{name} {v}" for name, v in reversed(what["versions"].items()))))
+    versions = {name: f"{name} {version}" for name, version in reversed(what["versions"].items())}
+    compilers = [versions.pop(name) for name in ("jaxlib", "libtpu") if name in versions]
+    rows.append(("by", ", ".join(versions.values())))
+    if compilers:  # older checkpoints do not name them
+        rows.append(("XLA", ", ".join(compilers)))
+    rows += [("", flag) for flag in what.get("xla_flags", "").split()]
     if "seconds" in what:
         devices = what.get("devices")
         on = f" on {devices} device{'s' * (devices != 1)}" if devices else ""

@@ -136,7 +136,7 @@ def _config(facts: Facts) -> list[Html]:
 
 def _versions(facts: Facts) -> Html:
     rows = [[name, str(version)] for name, version in facts.versions.items()]
-    for name in ("commit", "devices", "hosts", "started"):
+    for name in ("xla_flags", "commit", "devices", "hosts", "started"):
         if value := facts.started.get(name):
             rows.append([name, str(value)])
     return table(["", "version"], rows) if rows else tag("p", "They are not recorded.")

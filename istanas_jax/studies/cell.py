@@ -33,7 +33,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     figures = measure(ConfigDict(asked["config"]), asked["steps"])
     about = provenance(Devices())
-    kept = ("commit", "versions", "devices", "started")
+    kept = ("commit", "versions", "xla_flags", "devices", "started")
     print(json.dumps(figures | {key: about[key] for key in kept}))
 
 
