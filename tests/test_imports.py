@@ -27,8 +27,9 @@ LEVELS = [
         "report.html report.replay report.series report.folds report.compare report.index "
         "bench.recovery bench.step bench.loop bench.data bench.switch bench.methods",
         "two_stage one_stage retrain",
-        "studies.names studies.stats studies.paper studies.base studies.runs studies.figures "
-        "studies.cost studies.cell studies.correlation studies.accuracy studies.curves",
+        "studies.names studies.check studies.stats studies.paper studies.base studies.runs "
+        "studies.figures studies.cost studies.cell studies.correlation "
+        "studies.accuracy studies.curves",
         "api cli cli_runs cli_look cli_bench cli_study __main__",
     )
 ]

@@ -107,6 +107,19 @@ def test_folders_that_are_none(run, tmp_path, capsys):
     assert "give the PATH" in refused(capsys)
 
 
+def test_a_search_in_stages(run, tmp_path, capsys):
+    """The newest stage of the newest search, as P-DARTS names them."""
+    saved = run / "checkpoints" / "search_0"
+    folder = tmp_path / "checkpoints"
+    for name in ("search_0_stage_1", "search_0_stage_2", "search_0_stage_10", "search_1_stage_1"):
+        shutil.copytree(saved, folder / name)
+    found = inspect(capsys, tmp_path)
+    assert found["path"].endswith("checkpoints/search_1_stage_1/4")
+    assert list(found["run"]["checkpoints"]) == [
+        "search_0_stage_1", "search_0_stage_2", "search_0_stage_10", "search_1_stage_1"
+    ]  # fmt: skip
+
+
 def test_in_a_bucket(run, capsys):
     """With gcsfs and tensorstore as in a real one; requirements-tpu.txt brings gcsfs."""
     pytest.importorskip("gcsfs")

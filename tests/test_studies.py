@@ -14,6 +14,7 @@ from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
+from istanas_jax.methods import METHODS
 from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.base import Job
@@ -88,7 +89,7 @@ def drivers(monkeypatch):
     def two(config, folder):
         begin(config, folder)
         made = {"seeds": config.retrain.runs, "searches": config.search.runs}
-        leave(folder, config, result=result_of(config, 0.8 + config.seed / 100, **made))
+        leave(folder, config, result=result_of(config, 0.8 + config.seed / 1e4, **made))
 
     def one(config, folder):
         begin(config, folder)
@@ -184,6 +185,32 @@ def test_a_study_that_never_began_leaves_its_folder_free(drivers, tmp_path):
         CorrelationStudy(study_config("correlation_tiny"), tmp_path / "s")
 
 
+def test_correlation_of_several_trainings_comes_to_its_end(drivers, tmp_path):
+    """One-stage cells are trained as often as those of other methods."""
+    done, _ = drivers
+    config = study_config("correlation_tiny", "retrain.runs=2", "study.methods=('ista',)")
+    figures = CorrelationStudy(config, tmp_path).run()
+    assert figures["missing"] == []
+    assert [row["n"] for row in figures["rows"]] == [2, 2]
+    done.clear()
+    CorrelationStudy(config, tmp_path).run()
+    assert not done
+
+
+@pytest.mark.parametrize("study", [CorrelationStudy, AccuracyStudy, CurvesStudy])
+def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
+    """Has the name in tables and figures that it is chosen by."""
+    monkeypatch.setitem(METHODS, "own_method", METHODS["darts"])
+    kind = study.__name__.removesuffix("Study").lower()
+    config = study_config(f"{kind}_tiny")
+    with config.unlocked():
+        config.study.update({"methods": ("own_method",), "one_stage": False})
+        config.search.own_method = config.search.darts
+    assert study(config, tmp_path).run()["missing"] == []
+    assert "| own_method |" in text(tmp_path)
+    assert b"own_method" in (tmp_path / "study.svg").read_bytes()
+
+
 def test_accuracy(drivers, tmp_path):
     done, _ = drivers
     overrides = ("study.cells=('random:0',)", "retrain.runs=2", "study.methods=('random','ista')")
@@ -191,6 +218,9 @@ def test_accuracy(drivers, tmp_path):
     assert done[:4] == ["random_0", "ista_0", "one_stage_0", "random_0_0"]
     rows = {row["method"]: row for row in figures["rows"]}
     assert rows["ista"]["trainings"] == 4
+    for row in figures["rows"]:  # nothing is counted twice
+        seeds = [seed for run in row["runs"] for seed in run["seeds"]]
+        assert len(seeds) == len(set(seeds)) == (2 if row["method"] == "one_stage" else 4)
     assert rows["ista"]["test_accuracy"][0] == pytest.approx(0.805)
     assert rows["ista"]["train_s"] == 60  # two trainings in 120 s
     shown = text(tmp_path)
@@ -199,6 +229,31 @@ def test_accuracy(drivers, tmp_path):
     done.clear()
     AccuracyStudy(study_config("accuracy_tiny", *overrides, "search.runs=2"), tmp_path).run()
     assert done == ["random_0", "ista_0", "random_1", "ista_1"]
+
+
+def test_no_search_is_counted_twice(tmp_path):
+    """Nor when more seeds or more searches are asked for later."""
+    searches = set()
+    for seeds, times in ((2, 5), (4, 7)):
+        config = study_config("accuracy_tiny", f"study.seeds={seeds}", f"search.runs={times}")
+        study = AccuracyStudy(config, tmp_path / "study")
+        first = [study.two_stage_config("ista", number).seed for number in range(seeds)]
+        asked = {seed + run for seed in first for run in range(times)}
+        assert len(asked) == seeds * times
+        assert searches <= asked
+        searches = asked
+    with pytest.raises(ValueError, match=r"search\.runs is 101, .* have 100 seeds each"):
+        AccuracyStudy(study_config("accuracy_tiny", "search.runs=101"), tmp_path / "more")
+
+
+def test_runs_of_other_seeds_are_not_taken(tmp_path):
+    """Of a folder in which the searches of two runs were partly the same."""
+    config = study_config("accuracy_tiny", "study.methods=('ista',)", "study.one_stage=False")
+    study = AccuracyStudy(config, tmp_path)
+    own = study.two_stage_config("ista", 1)
+    own.seed = 1
+    leave(tmp_path / "ista_1", own, result=result_of(own, 0.9, seeds=1, searches=1))
+    assert not study.two_stage("ista", 1).done()
 
 
 def test_curves(drivers, tmp_path):
@@ -231,6 +286,30 @@ def test_study_of_another_kind_is_refused(capsys, tmp_path):
     given = ["--config", f"{CONFIG}:cost_tiny", "--workdir", str(tmp_path / "s")]
     assert main(["study", "curves", *given]) == 2
     assert "is no study of curves" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "override", "sentence"),
+    [
+        ("cost_tiny", "study.methods=('drats',)", "names 'drats', which is no search method"),
+        ("accuracy_tiny", "study.methods=('drats',)", "names 'drats', which is no search method"),
+        ("curves_tiny", "study.methods=('ista','ista')", "names 'ista' 2 times"),
+        ("curves_tiny", "study.seeds=0", "study.seeds is 0, it must be 1 or more"),
+        ("correlation_tiny", "study.resamples=0", "study.resamples is 0, it must be 1 or more"),
+        ("cost_tiny", "study.steps=0", "study.steps is 0, it must be 1 or more"),
+        ("cost_tiny", "study.batches=(8,0)", "study.batches has 0"),
+        ("cost_tiny", "study.batches=()", "the study has nothing to do"),
+        ("cost_tiny", "study.methods=()", "the study has nothing to do"),
+        ("accuracy_tiny", "study.cells=('PC_DRATS',)", "PC_DRATS"),
+    ],
+)
+def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sentence):
+    kind = variant.split("_")[0]
+    given = ["--config", f"{CONFIG}:{variant}", "--workdir", str(tmp_path / "s")]
+    assert main(["study", kind, *given, f"--config.{override}"]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
     assert not (tmp_path / "s").exists()
 
 

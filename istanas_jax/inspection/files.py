@@ -119,8 +119,8 @@ def phases_in(folder: epath.Path) -> list[str]:
     """Folders of steps in the order in which a run goes through them."""
     found = []
     for path in folder.iterdir():
-        if name := re.fullmatch(r"(search|train|retrain)_(\d+)", path.name):
-            found.append((name[1] != "search", int(name[2]), path.name))
+        if name := re.fullmatch(r"(search|train|retrain)_(\d+)(?:_stage_(\d+))?", path.name):
+            found.append((name[1] != "search", int(name[2]), int(name[3] or 0), path.name))
     return [name for *_, name in sorted(found)]
 
 

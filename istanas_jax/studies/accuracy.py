@@ -5,18 +5,30 @@ weights is trained from scratch; random search stands beside the others with the
 Given cells can be trained in the same way, and one-stage ISTA-NAS searched and trained.
 """
 
+from ml_collections import ConfigDict
+
 from istanas_jax.progress import format_seconds
 from istanas_jax.report.facts import gather
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import NAMES
+from istanas_jax.studies.names import name_of
 from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import mean_and_deviation
 
 
 class AccuracyStudy(RunStudy):
     title = "Networks found: accuracy, size and cost (the paper's Tables 3 and 4)"
+    apart = 100  # a run holds several searches and trainings, of which no two are to be the same
+
+    def __init__(self, config: ConfigDict, path):
+        for phase in ("search", "retrain"):
+            if config[phase].runs > self.apart:
+                raise ValueError(
+                    f"{phase}.runs is {config[phase].runs}, but runs of study accuracy have "
+                    f"{self.apart} seeds each: give at most so many"
+                )
+        super().__init__(config, path)
 
     def jobs(self) -> list[Job]:
         jobs = []
@@ -77,9 +89,10 @@ class AccuracyStudy(RunStudy):
         words = (
             f"{self.budget()} A run is {self.config.search.runs} searches, of which the best on "
             "images that trained no weights is kept (their time is counted), and "
-            f"{self.config.retrain.runs} trainings of it. Mean ± deviation over all trainings; "
-            "times are of this machine, compiling included. The last four columns are the paper's: "
-            "million parameters and GPU-days of a GTX 1080Ti, at the paper's size."
+            f"{self.config.retrain.runs} trainings of it, with the seeds from the run's own "
+            "on. Mean ± deviation over all trainings; times are of this machine, compiling "
+            "included. The last four columns are the paper's: million parameters and GPU-days of a "
+            "GTX 1080Ti, at the paper's size."
         )
         return [words, table(head, [self._line(row) for row in figures["rows"]]), _runs(figures)]
 
@@ -87,7 +100,7 @@ class AccuracyStudy(RunStudy):
         mean, deviation = row["test_accuracy"]
         top5 = row["top5"]
         return [
-            NAMES.get(row["method"], row["method"]),
+            name_of(row["method"]),
             f"{row['trainings']}",
             percent(None if mean is None else 1 - mean, deviation),
             percent(None if top5 is None else 1 - top5),

@@ -20,6 +20,7 @@ from istanas_jax.files import write_whole
 from istanas_jax.loop import TrainingError
 from istanas_jax.progress import format_seconds
 from istanas_jax.provenance import command_line, commit
+from istanas_jax.studies.check import check_study
 from istanas_jax.workdir import FREE, LOCK, Workdir
 
 
@@ -61,12 +62,13 @@ class Study(ABC):
 
     def __init__(self, config: ConfigDict, path: str | os.PathLike, *, writes: bool = True):
         self.config, self.settings = config, config.study
+        check_study(self.settings)
         self.folder = StudyDir.open(path, config, writes=writes)
         self.failed: dict[str, str] = {}
 
     @abstractmethod
     def jobs(self) -> list[Job]:
-        """What the variables are at first."""
+        """The parts of the study, in the order in which they are done."""
 
     @abstractmethod
     def figures(self) -> dict:

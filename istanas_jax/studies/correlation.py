@@ -11,7 +11,7 @@ from dataclasses import asdict
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import correlate, mean_and_deviation
 
@@ -72,7 +72,7 @@ class CorrelationStudy(RunStudy):
         about: dict[str, list[str]] = {}
         for row in figures["rows"]:
             if row["words"]:
-                about.setdefault(row["words"], []).append(NAMES[row["method"]])
+                about.setdefault(row["words"], []).append(name_of(row["method"]))
         remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
         words = (
             f"{self.budget()} In search: the super-net on images that trained no weights of it; "
@@ -89,7 +89,7 @@ class CorrelationStudy(RunStudy):
             tau += f" (the paper's formula, with ties: {row['tau_a']:+.2f})"
         theirs = row["paper_tau"]
         return [
-            NAMES[row["method"]],
+            name_of(row["method"]),
             f"{row['n']}",
             percent(*row["search"]),
             percent(*row["retrained"]),
@@ -106,7 +106,7 @@ class CorrelationStudy(RunStudy):
             head,
             [
                 [
-                    NAMES[row["method"]],
+                    name_of(row["method"]),
                     f"{pair['seed']}",
                     percent(pair["search"]),
                     percent(pair["retrained"]),

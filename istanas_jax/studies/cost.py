@@ -19,7 +19,7 @@ from istanas_jax.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, Study, table
-from istanas_jax.studies.names import NAMES
+from istanas_jax.studies.names import name_of
 
 KILLED = -9  # what a process that the system ended for its memory returns
 WAIT = 0.5  # seconds between two looks at whether this process is to stop
@@ -140,7 +140,7 @@ def _line(row: dict) -> list[str]:
     step, projected = row.get("step_s_median"), row["projected_s"]
     compiled = [row[key] for key in ("trace_s", "compile_s") if key in row]
     return [
-        NAMES[row["method"]],
+        name_of(row["method"]),
         f"{row['batch']}",
         f"{step:.3f}" if step else "out of memory" if "out_of_memory" in row else "-",
         f"{row['batch'] / step:.0f}" if step else "-",

@@ -5,7 +5,7 @@ from istanas_jax.parallel import from_leader
 from istanas_jax.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import NAMES, ONE_STAGE
+from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
 
 # Of a row: what is shown, the first that is there. Images of b have trained b, but no weights.
@@ -92,7 +92,7 @@ def _of(phase: str, wanted: str) -> bool:
 def _line(row: dict) -> list[str]:
     distances = [_mean(nodes) for nodes in row["distance"]]
     return [
-        NAMES[row["method"]],
+        name_of(row["method"]),
         f"{row['seed']}",
         row["of"],
         percent(row["accuracy"][-1]),

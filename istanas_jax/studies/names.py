@@ -12,3 +12,8 @@ NAMES = {
     "pdarts": "P-DARTS",
     "random": "random search",
 }
+
+
+def name_of(method: str) -> str:
+    """In full; a method of one's own and a given cell have the name they are chosen by."""
+    return NAMES.get(method, method)

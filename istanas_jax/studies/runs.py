@@ -19,6 +19,8 @@ from istanas_jax.studies.names import ONE_STAGE
 class RunStudy(Study):
     """A study whose jobs are runs."""
 
+    apart = 1  # by how much the seeds of two runs of a method differ
+
     def __init__(self, config: ConfigDict, path):
         super().__init__(config, path, writes=is_leader())
         self.methods, self.seeds = tuple(self.settings.methods), self.settings.seeds
@@ -26,6 +28,10 @@ class RunStudy(Study):
     @property
     def all_methods(self) -> list[str]:
         return [*self.methods, *([ONE_STAGE] if self.settings.one_stage else [])]
+
+    def seed_of(self, number: int) -> int:
+        """Of a method's run of this number; its searches and trainings take those from it on."""
+        return self.config.seed + self.apart * number
 
     def read(self, folder: str, file: str):
         """A JSON file of one of the runs, the same on all hosts; None if it is not there."""
@@ -41,7 +47,7 @@ class RunStudy(Study):
                 del config[key]
         config.schedule = schedule
         config.data.division_seed = config.seed
-        config.seed += number
+        config.seed = self.seed_of(number)
         return config
 
     def two_stage_config(self, method: str, number: int = 0) -> ConfigDict:
@@ -62,7 +68,7 @@ class RunStudy(Study):
         config = self._part("retrain", [ONE_STAGE], number)
         if of_one_stage:
             config = self.one_stage_config(number)
-        config = retrain.config_for(config, genotype)
+        config = retrain.config_for(config, genotype, runs=self.config.retrain.runs)
         config.unlock()
         for key in {"search", "recovery", "architecture", "train"} & set(config):
             del config[key]
@@ -94,11 +100,13 @@ class RunStudy(Study):
             config = self.retrain_config(genotype, number, of_one_stage=of_one_stage)
             retrain.run(config, self.folder / name)
 
-        return Job(name, "retrain", lambda: self._trained(name), run)
+        return Job(name, "retrain", lambda: self._trained(name, number), run)
 
-    def _trained(self, name: str) -> bool:
-        result = self.read(name, "result.json")
-        return result is not None and len(result["seeds"]) >= self.config.retrain.runs
+    def _trained(self, name: str, number: int, runs: int | None = None) -> bool:
+        """Whether the run came to its end, with all seeds it is to have."""
+        first, runs = self.seed_of(number), runs or self.config.retrain.runs
+        result = self.read(name, "result.json") or {"seeds": []}
+        return result["seeds"][:runs] == list(range(first, first + runs))
 
     def one_stage(self, number: int) -> Job:
         name = f"{ONE_STAGE}_{number}"
@@ -106,7 +114,7 @@ class RunStudy(Study):
         return Job(
             name,
             ONE_STAGE,
-            lambda: self.read(name, "result.json") is not None,
+            lambda: self._trained(name, number, runs=1),
             lambda: one_stage.run(config, self.folder / name),
         )
 
@@ -116,9 +124,8 @@ class RunStudy(Study):
         config = self.two_stage_config(method, number)
 
         def done() -> bool:
-            result = self.read(name, "result.json") or {"search": (), "seeds": ()}
-            wanted = config.search.runs, config.retrain.runs
-            return (len(result["search"]), len(result["seeds"])) == wanted
+            searches = (self.read(name, "result.json") or {"search": ()})["search"]
+            return len(searches) == config.search.runs and self._trained(name, number)
 
         return Job(name, f"run {method}", done, lambda: two_stage.run(config, self.folder / name))
 
@@ -127,7 +134,7 @@ class RunStudy(Study):
         name = f"{genotype.replace(':', '_')}_{number}"
         config = self.retrain_config(genotype, number)
         run = lambda: retrain.run(config, self.folder / name)  # noqa: E731
-        return Job(name, "retrain", lambda: self._trained(name), run)
+        return Job(name, "retrain", lambda: self._trained(name, number), run)
 
     # Results.
 
@@ -146,7 +153,7 @@ class RunStudy(Study):
         data, s, r = config.data, config.search, config.retrain
         images = f"{data.limit:,}" if data.limit else "all"
         held = f", {100 * data.holdout:g} % of them held out" if data.holdout else ""
-        seeds = f"{config.seed}" + (f" to {config.seed + self.seeds - 1}" if self.seeds > 1 else "")
+        seeds = ", ".join(str(self.seed_of(number)) for number in range(self.seeds))
         searched = (
             f"search with {s.cells} cells of {s.channels} channels, {s.epochs} epochs, batch "
             f"{s.batch}; "
