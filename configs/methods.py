@@ -18,6 +18,7 @@ def darts() -> ConfigDict:
         {
             "alpha": paper.adam(3e-4),  # paper A.1.1: betas 0.5 and 0.999, weight decay 1e-3
             "sigma": 1e-3,  # release: alpha starts as sigma N(0, 1)
+            "recompute": False,  # ours: True runs operations again for gradients, to save memory
         }
     )
 
@@ -30,6 +31,7 @@ def pc_darts() -> ConfigDict:
             "sigma": 1e-3,  # release
             "partial": 4,  # paper 4.2: operations see a quarter of the channels
             "warmup_epochs": 15,  # paper 4.2: of 50; W alone
+            "recompute": False,  # ours
         }
     )
 
@@ -43,6 +45,7 @@ def snas() -> ConfigDict:
             "temperature": 2.5,  # a public re-implementation, which names the paper
             "annealing": 3e-5,  # the same: falls as exp(-annealing * step)
             "final_temperature": 0.03,  # ours: a bound from below
+            "recompute": False,  # ours
         }
     )
 
@@ -53,6 +56,7 @@ def nasp() -> ConfigDict:
         {
             "alpha": paper.adam(3e-4),  # paper 4.1: as DARTS
             "sigma": 1e-3,  # ours: alpha starts as 1/2 + sigma N(0, 1)
+            "recompute": False,  # ours
         }
     )
 
@@ -70,6 +74,7 @@ def pdarts() -> ConfigDict:
             "dropout": (0.0, 0.4, 0.7),  # paper 4.2: of skip-connections, at the start of a stage
             "dropout_decay": 0.2,  # release: per epoch, once alpha moves
             "max_skips": 2,  # paper 3.3: skip-connections of the normal cell
+            "recompute": False,  # ours
         }
     )
 

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from istanas_jax.config_files import load_config
 
 
@@ -22,12 +24,12 @@ def positive(text: str) -> int:
 
 
 def add_commands(commands) -> None:
-    """bench recovery, step, loop, data and switch."""
+    """bench recovery, step, memory, loop, data and switch."""
     bench = commands.add_parser(
         "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
     )
     kinds = bench.add_subparsers(required=True, metavar="WHAT")
-    for add in (_add_recovery, _add_step, _add_loop, _add_data, _add_switch):
+    for add in (_add_recovery, _add_step, _add_memory, _add_loop, _add_data, _add_switch):
         add(kinds)
 
 
@@ -109,11 +111,39 @@ def _step(args) -> int:
 def _method_step(args) -> int:
     from istanas_jax.bench import methods
 
-    sizes = {"method": args.method, "batch": args.batch, "channels": args.channels}
-    sizes |= {"cells": args.cells, "dtype": args.dtype}
-    overrides = [f"--config.search.{key}={value}" for key, value in sizes.items()]
-    config = load_config("configs/cifar10_two_stage.py", overrides)
+    sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
+    config = _config_of(args.method, sizes | {"dtype": args.dtype})
     return show(args, methods.run(config, steps=args.steps), methods.table)
+
+
+def _config_of(method: str, search: dict) -> ConfigDict:
+    """The paper's search on CIFAR-10 by this method, with other values in its search part."""
+    values = {"method": method} | search
+    overrides = [f"--config.search.{key}={value}" for key, value in values.items()]
+    return load_config("configs/cifar10_two_stage.py", overrides)
+
+
+def _add_memory(kinds) -> None:
+    memory = _add(
+        kinds,
+        "memory",
+        _memory,
+        "memory of a search step by the compiler: ISTA-NAS and DARTS, recomputing or not",
+        "Compiles a search step of ISTA-NAS and of DARTS, each in a form that keeps the outputs of "
+        "operations for the gradient and in one that runs the operations again, and prints the "
+        "temporary memory of each. Nothing is run; compiling takes minutes.",
+    )
+    for name, default in (("batch", 64), ("channels", 16), ("cells", 8)):
+        memory.add_argument(f"--{name}", type=positive, default=default)
+
+
+def _memory(args) -> int:
+    from istanas_jax import genotype
+    from istanas_jax.bench import memory
+
+    sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
+    figures = memory.run(_config_of, genotype.load("ISTA_twostage"), **sizes)
+    return show(args, figures, memory.table)
 
 
 def _add_loop(kinds) -> None:

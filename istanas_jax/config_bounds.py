@@ -154,7 +154,7 @@ PHASE = {
     "batch": whole(1, 1_048_576),
     "runs": whole(1, 10_000),
 }
-ALPHA = {"sigma": positive(100.0)}
+ALPHA = {"sigma": positive(100.0), "recompute": YES_OR_NO}
 OWN = {  # of each search method
     "darts": ALPHA,
     "darts_second_order": ALPHA,

@@ -1,9 +1,11 @@
 """The dense cell: every candidate runs and is multiplied by an entry of a table.
 
-What DARTS and its descendants pay for: all outputs are computed, and kept for the gradient.
-Nothing is recomputed to save memory, since these methods do not.
+What DARTS and its descendants pay for: all outputs are computed, and kept for the gradient. With
+`recompute` a cell keeps its nodes only, as `slots` does, and the backward pass runs each operation
+again: the same gradients, about one more forward pass, and a small part of the memory.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from istanas_jax import ops
 from istanas_jax.batch_norm import Mode, update_stats
-from istanas_jax.search_space import NUM_INPUTS, NUM_OPS, OPERATIONS, num_edges
+from istanas_jax.search_space import NUM_INPUTS, NUM_OPS, OPERATIONS, edge_index, num_edges
 from istanas_jax.slots import CellSpec, make_slots
 from istanas_jax.super_cell import CellVariables, output, preprocess
 
@@ -69,30 +71,43 @@ def mix_all(
 ):
     """Every node as the sum of all candidates, each times its entry in the table."""
     states, batch = [x0, x1], []
-    edge, place = 0, [0] * len(spec.strides)
-    for _ in range(spec.num_nodes):
-        total = _zeros(x0, spec)
-        parts = [states] if not spec.reduction else [states[:NUM_INPUTS], states[NUM_INPUTS:]]
-        for group, (stride, sources) in enumerate(zip(spec.strides, parts, strict=True)):
-            if not sources:
-                continue
-            first, place[group] = place[group], place[group] + len(sources)
-            rows, places = slice(edge, edge + len(sources)), slice(first, place[group])
-            edges = _Edges(
-                jnp.stack(sources),
-                jax.tree.map(lambda w, places=places: w[places], cell.groups[group]),
-                cell.stats[rows],
-                mixture.table[rows],
-                None if mixture.edges is None else mixture.edges[rows],
-                None if mixture.drop is None else mixture.drop[0][rows],
-            )
-            rate = None if mixture.drop is None else mixture.drop[1]
-            candidates = spec.candidates and spec.candidates[rows]
-            total, seen = _add_edges(total, edges, candidates, rate, stride, spec, mode)
-            batch.append(seen)
-            edge += len(sources)
-        states.append(_joined(total, spec))
+    for node in range(spec.num_nodes):
+        run = partial(_mix_node, node=node, spec=spec, mode=mode)
+        state, seen = _recomputed(run, spec)(states, cell, mixture)
+        states.append(state)
+        batch += seen
     return states[NUM_INPUTS:], jnp.concatenate(batch)
+
+
+def _recomputed(function, spec: CellSpec):
+    """The function, or one that keeps nothing but its arguments for the backward pass."""
+    return jax.checkpoint(function) if spec.recompute else function
+
+
+def _mix_node(states, cell: CellVariables, mixture: Mixture, *, node: int, spec, mode: Mode):
+    """The sum of a node's candidates, and the moments seen on its edges, group by group."""
+    total, batch = _zeros(states[0], spec), []
+    edge = edge_index(node, 0)
+    parts = [states] if not spec.reduction else [states[:NUM_INPUTS], states[NUM_INPUTS:]]
+    for group, (stride, sources) in enumerate(zip(spec.strides, parts, strict=True)):
+        if not sources:
+            continue
+        first = sum(before < node for before, _ in spec.groups[group])
+        rows, places = slice(edge, edge + len(sources)), slice(first, first + len(sources))
+        edges = _Edges(
+            jnp.stack(sources),
+            jax.tree.map(lambda w, places=places: w[places], cell.groups[group]),
+            cell.stats[rows],
+            mixture.table[rows],
+            None if mixture.edges is None else mixture.edges[rows],
+            None if mixture.drop is None else mixture.drop[0][rows],
+        )
+        rate = None if mixture.drop is None else mixture.drop[1]
+        candidates = spec.candidates and spec.candidates[rows]
+        total, seen = _add_edges(total, edges, candidates, rate, stride, spec, mode)
+        batch.append(seen)
+        edge += len(sources)
+    return _joined(total, spec), batch
 
 
 class _Edges(NamedTuple):
@@ -128,19 +143,26 @@ def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec
     moments = list(edge.stats)
     for n in candidates:
         op = OPERATIONS[n]
+        run = partial(_weighted_op, op, key=edge.key, rate=rate, stride=stride, mode=mode)
         norms = ops.num_norms(op, stride, spec.regime)
         before, weights = edge.stats[n], edge.weights.get(op, {})
-        y, seen = ops.apply_op(op, x, weights, before[:norms], stride=stride, mode=mode)
-        if rate is not None and op == "skip_connect" and stride == 1:
-            kept = jax.random.bernoulli(edge.key, 1 - rate, y.shape)
-            y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
-        mixed = mixed + edge.row[n].astype(y.dtype) * y
+        y, seen = _recomputed(run, spec)(x, weights, before[:norms], edge.row[n])
+        mixed = mixed + y
         moments[n] = jnp.concatenate([seen, before[norms:]])
     if passing is not None:
         y = edge.x[..., spec.op_channels :]
         y = _halved_by_max(y) if stride == 2 else y
         passing = passing + edge.weight.astype(y.dtype) * y
     return (mixed, passing), jnp.stack(moments)
+
+
+def _weighted_op(op: str, x, weights, stats, weight, *, key, rate, stride: int, mode: Mode):
+    """An operation's output times its weight, and the moments that it saw."""
+    y, seen = ops.apply_op(op, x, weights, stats, stride=stride, mode=mode)
+    if rate is not None and op == "skip_connect" and stride == 1:
+        kept = jax.random.bernoulli(key, 1 - rate, y.shape)
+        y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
+    return weight.astype(y.dtype) * y, seen
 
 
 def _zeros(x: Float[Array, "B H W C"], spec: CellSpec):

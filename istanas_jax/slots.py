@@ -45,7 +45,7 @@ class CellSpec:
     (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
     stride, and within a group all edges have weights of the same shapes.
 
-    Partial channels and candidates that differ from edge to edge are for `dense` alone.
+    Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
     """
 
     channels: int
@@ -55,6 +55,7 @@ class CellSpec:
     regime: NormRegime
     partial: int = 1  # operations see one channel in so many
     candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
+    recompute: bool = False  # operations run again in the backward pass
 
     def __post_init__(self):
         part, over = divmod(self.channels, self.partial)

@@ -36,6 +36,7 @@ class SuperNet(nn.Module):
       regime: "search" (two-stage: batch norms without scale and shift) or "one_stage".
       partial: operations see one channel in so many, the others pass by (PC-DARTS).
       candidates: of each cell type and edge the operations that exist, by number; None: all.
+      recompute: with a mixture, operations run again in the backward pass, to save memory.
       dtype: of the activations; parameters and statistics are float32.
     """
 
@@ -51,6 +52,7 @@ class SuperNet(nn.Module):
     dtype: str = "float32"
     partial: int = 1
     candidates: tuple[tuple[tuple[int, ...], ...], ...] | None = None
+    recompute: bool = False
 
     def spec(self, plan: CellPlan) -> CellSpec:
         candidates = None if self.candidates is None else self.candidates[plan.reduction]
@@ -62,6 +64,7 @@ class SuperNet(nn.Module):
             ops.REGIMES[self.regime],
             self.partial,
             candidates,
+            self.recompute,
         )
 
     def plans(self) -> list[CellPlan]:

@@ -25,7 +25,7 @@ LEVELS = [
         "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
         "inspection.diff inspection.files inspection.table report.run_page report.facts "
         "report.html report.replay report.series report.folds report.compare report.index "
-        "bench.recovery bench.step bench.loop bench.data bench.switch bench.methods",
+        "bench.recovery bench.step bench.memory bench.loop bench.data bench.switch bench.methods",
         "two_stage one_stage retrain",
         "studies.names studies.check studies.stats studies.paper studies.base studies.runs "
         "studies.figures studies.cost studies.cell studies.correlation "

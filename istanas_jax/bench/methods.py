@@ -31,12 +31,8 @@ class OutOfMemory(ValueError):
 
 def run(config: ConfigDict, *, steps: int = 10) -> dict:
     """Compile and time a search step; OutOfMemory if the compiler says that it cannot run."""
-    devices, a = Devices(), config.architecture
-    session = make_session(config, outline(config.data), devices, print)
-    target = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
-    task = TwoStageSearch(session, target)
-    task.begin(0)
-    state = task.start()
+    task = make_task(config)
+    devices, state = task.session.devices, task.start()
     # The last steps of a search: those at which every part of the architecture moves.
     last = task.epochs * task.steps_per_epoch - steps - 1
     state = state.replace(weights=state.weights.replace(step=state.step + last))
@@ -84,6 +80,16 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
         "peak_rss_mb": round(peak_rss_mb()),
         "step_rss_mb": round(peak_rss_mb() - rss_before),
     }
+
+
+def make_task(config: ConfigDict) -> TwoStageSearch:
+    """The search of a run by this config, ready to start, on images that nobody has read."""
+    a = config.architecture
+    session = make_session(config, outline(config.data), Devices(), print)
+    target = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
+    task = TwoStageSearch(session, target)
+    task.begin(0)
+    return task
 
 
 def _memory(step) -> dict[str, int]:

@@ -53,8 +53,8 @@ def run(
     net = SuperNet(classes=10, cells=cells, channels=channels, regime=regime, dtype=dtype)
     rng = np.random.default_rng(seed)
     support = np.array(genotype.supports(), np.int32)
-    state, step = _build(net, mode, support, seed)
-    batches = [_batch(rng, batch) for _ in range(2)]
+    state, step = build(net, mode, support, seed)
+    batches = [random_batch(rng, batch) for _ in range(2)]
     rss_before = peak_rss_mb()
 
     start = time.perf_counter()
@@ -105,7 +105,7 @@ def run(
     }
 
 
-def _build(net: SuperNet, mode: str, support: np.ndarray, seed: int):
+def build(net: SuperNet, mode: str, support: np.ndarray, seed: int):
     """The state (architecture, variables, optimiser states) and the jitted step."""
     key = jax.random.key(seed)
     arch = jax.jit(
@@ -171,7 +171,7 @@ def _build(net: SuperNet, mode: str, support: np.ndarray, seed: int):
     return state, step
 
 
-def _batch(rng, size: int):
+def random_batch(rng, size: int):
     images = rng.standard_normal((size, IMAGE_SIZE, IMAGE_SIZE, 3)).astype(np.float32)
     return jnp.asarray(images), jnp.asarray(rng.integers(0, 10, size))
 

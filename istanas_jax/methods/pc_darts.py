@@ -25,7 +25,7 @@ class PCDarts(TableMethod):
     """alpha = {"alpha": of operations, "beta": of edges}."""
 
     def net(self, net: SuperNet) -> SuperNet:
-        return net.clone(partial=self.settings.partial)
+        return super().net(net).clone(partial=self.settings.partial)
 
     def init_alpha(self, key: jax.Array) -> dict[str, Array]:
         draws = jax.random.normal(key, (*self.alpha_shape[:2], self.alpha_shape[2] + 1))

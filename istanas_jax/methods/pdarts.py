@@ -60,6 +60,7 @@ class PDarts(TableMethod):
             for edges in self.candidates
         )
         cells = self.settings.stage_cells[self.stage]
+        net = super().net(net)
         return net.clone(cells=cells, candidates=None if self.mask.all() else exist)
 
     def table(self, alpha) -> Table:

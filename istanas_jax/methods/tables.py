@@ -25,6 +25,7 @@ from istanas_jax.search_space import (
     max_candidates,
     num_edges,
 )
+from istanas_jax.supernet import SuperNet
 from istanas_jax.train_state import SearchState, TrainState
 
 ZERO = 1  # entries of alpha before those of the candidates
@@ -54,6 +55,9 @@ class TableMethod(Method):
                 f"architecture.s is {self.s}, but {config.search.method} takes that many "
                 f"predecessors for each node, and the first node has {NUM_INPUTS}"
             )
+
+    def net(self, net: SuperNet) -> SuperNet:
+        return net.clone(recompute=self.settings.recompute)
 
     @abstractmethod
     def table(self, alpha) -> Table:

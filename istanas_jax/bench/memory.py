@@ -1,0 +1,79 @@
+"""The temporary memory of a search step, by the compiler: ISTA-NAS and DARTS, each in a form that
+keeps the outputs of operations for the gradient and in one that runs the operations again.
+
+Nothing is run, so the figures do not depend on what else the machine does.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax.bench.methods import make_task
+from istanas_jax.bench.step import build, random_batch
+from istanas_jax.genotype import Genotype
+from istanas_jax.supernet import SuperNet
+
+# How the net runs, and what is kept for the backward pass: the ways that are compared.
+WAYS = (
+    ("ista", "dynamic", "recomputes"),
+    ("ista", "static", "keeps"),
+    ("darts", "dense", "recomputes"),
+    ("darts", "dense", "keeps"),
+)
+NAMES = {"ista": "two-stage ISTA-NAS", "darts": "DARTS, 1st order"}
+
+
+def run(
+    config_of: Callable[[str, dict], ConfigDict],
+    genotype: Genotype,
+    *,
+    batch: int = 64,
+    channels: int = 16,
+    cells: int = 8,
+) -> dict:
+    """Compile a search step in each of the WAYS.
+
+    Args:
+      config_of: the config of a search method, given values of `search` to set.
+      genotype: the connections that the static net has.
+    """
+    sizes = {"batch": batch, "channels": channels, "cells": cells}
+    rows = []
+    for method, net, backward in WAYS:
+        if net == "static":
+            compiled = _static_step(genotype, **sizes)
+        else:
+            own = {"darts.recompute": backward == "recomputes"} if method == "darts" else {}
+            compiled = _step_of_a_run(config_of(method, sizes | own))
+        temporary = compiled.memory_analysis().temp_size_in_bytes / 2**20
+        rows.append({"method": method, "net": net, "backward": backward, "temp_mb": temporary})
+    return {"benchmark": "memory", **sizes, "rows": rows}
+
+
+def _step_of_a_run(config: ConfigDict):
+    task = make_task(config)
+    devices = task.session.devices
+    return devices.compile(task.lower(devices.replicate(task.start())))
+
+
+def _static_step(genotype: Genotype, *, batch: int, channels: int, cells: int):
+    net = SuperNet(classes=10, cells=cells, channels=channels)
+    state, step = build(net, "static", np.array(genotype.supports(), np.int32), seed=0)
+    batches = [random_batch(np.random.default_rng(0), batch) for _ in range(2)]
+    return step.lower(*state, *batches).compile()
+
+
+def table(figures: dict) -> str:
+    """The figures for people."""
+    least = min(row["temp_mb"] for row in figures["rows"])
+    lines = [
+        f"a search step's temporary memory by the compiler: batch {figures['batch']}, "
+        f"{figures['channels']} channels, {figures['cells']} cells"
+    ]
+    for row in figures["rows"]:
+        lines.append(
+            f"  {NAMES[row['method']]:<20}{row['net']:<9}{row['backward']:<12}"
+            f"{row['temp_mb']:>8,.0f} MB  {row['temp_mb'] / least:>5.1f} times the least"
+        )
+    return "\n".join(lines)
