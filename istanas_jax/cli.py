@@ -26,6 +26,8 @@ examples:
   python -m istanas_jax inspect runs/digits     what its newest checkpoint holds: cells, b, z, ...
   python -m istanas_jax report runs/digits      the run as a page: replay of the search, curves
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
+  python -m istanas_jax judge ISTA_twostage runs/digits
+                                                are these cells better than random ones?
   python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8
                                                 does it fit on a TPU slice, how long will it take?
   python -m istanas_jax study correlation --config configs/study.py:correlation_small \\

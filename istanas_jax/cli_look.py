@@ -37,10 +37,19 @@ still going or was killed.
 """
 
 
+JUDGE = """\
+Predicts, without training anything, how good cells are on CIFAR-10, and which share of random cells
+they beat. The judge is a regression on the 10,307 cells of NAS-Bench-301, which others trained; it
+knows cells of 4 nodes and the 7 operations of the search space. It cannot judge a collapsed cell,
+and warns of cells that look like one. In a run's folder it follows each search over its recoveries.
+"""
+
+
 def add_commands(commands) -> None:
-    """inspect and report."""
+    """inspect, report and judge."""
     _add_inspect(commands)
     _add_report(commands)
+    _add_judge(commands)
 
 
 def _add_inspect(commands) -> None:
@@ -119,3 +128,37 @@ def _report(args) -> int:
         path = index.write(args.workdirs[0], args.out)
     print(path)
     return 0
+
+
+def _add_judge(commands) -> None:
+    judge = commands.add_parser(
+        "judge",
+        help="how good are these cells, by cells that others trained?",
+        description=JUDGE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    judge.add_argument(
+        "specs",
+        nargs="*",
+        metavar="GENOTYPE|WORKDIR",
+        help="a published name, a file, JSON or DARTS text, random:SEED, or the folder of a run",
+    )
+    judge.add_argument(
+        "--fit",
+        metavar="CELLS.json",
+        help="fit the regression again, to a list of trained cells, and print its figures",
+    )
+    judge.add_argument("--out", metavar="FILE", help="where --fit writes (default: the package's)")
+    judge.add_argument("--json", action="store_true", help="print one JSON line")
+    judge.set_defaults(run=_judge)
+
+
+def _judge(args) -> int:
+    from istanas_jax import judge_fit, judge_runs
+
+    if args.fit:
+        figures = judge_fit.fit(args.fit, args.out or judge_runs.default_file())
+        return show(args, figures, judge_fit.table)
+    if not args.specs:
+        raise ValueError("judge needs a genotype or the folder of a run")
+    return show(args, judge_runs.judge_all(args.specs), judge_runs.table)

@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "istanas_jax"
 LEVELS = [
     set(names.split())
     for names in (
-        "xla_settings files search_space genotype genotype_check published cell_layout drawing "
-        "ascii_cells",
+        "xla_settings files search_space genotype genotype_check published judge "
+        "cell_layout drawing ascii_cells",
         "sparse_coding active_set architecture",
         "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe describe_all "
@@ -25,6 +25,7 @@ LEVELS = [
         "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
         "inspection.diff inspection.files inspection.table report.run_page report.facts "
         "report.html report.replay report.series report.folds report.compare report.index "
+        "judge_fit judge_runs "
         "bench.recovery bench.step bench.memory bench.loop bench.data bench.switch bench.methods",
         "two_stage one_stage retrain",
         "studies.names studies.check studies.stats studies.paper studies.base studies.runs "
@@ -46,7 +47,7 @@ ONLY_IN = {
     "simplejpeg": {"jpeg"},
     "matplotlib": {"curves", "studies.figures"},
     "safetensors": {"export"},
-    "scipy": {"studies.stats"},
+    "scipy": {"judge_fit", "studies.stats"},
     "torch": set(),
     "tensorflow": set(),
 }
