@@ -18,6 +18,7 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.files import GrowingFile, write_whole
+from istanas_jax.run_files import row_faults
 
 METRICS = "metrics.jsonl"  # a row per epoch
 REPLAY = "replay.jsonl"  # a row per recovery: z, support and what became of them
@@ -107,10 +108,12 @@ def _lines(content: bytes, path):
             row = json.loads(line)
             if not line.endswith(b"\n"):
                 return
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(lines):
                 return
             raise ValueError(f"{path}, line {number}: not JSON") from None
+        if fault := next(row_faults(row), None):
+            raise ValueError(f"{path}, line {number} is damaged, {fault}: remove the line")
         yield line, row
 
 

@@ -11,6 +11,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from istanas_jax.files import as_path, in_bucket, write_whole
+from istanas_jax.run_files import faults
 
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
@@ -167,8 +168,11 @@ class Workdir:
             value = json.loads(file.read_bytes())
         except (ValueError, RecursionError):
             value = None
-        if not isinstance(value, dict):
-            raise WorkdirError(f"{file} is damaged, it holds no JSON object: {_remedy(name)}")
+        fault = "it holds no JSON object"
+        if isinstance(value, dict):
+            fault = next(faults(file.name, value), None)
+        if fault:
+            raise WorkdirError(f"{file} is damaged, {fault}: {_remedy(file.name)}")
         return value
 
     def write(self, name: str, value: Any) -> None:

@@ -133,3 +133,28 @@ def test_torn_json_files_are_named(name, torn, tmp_path):
         Workdir(tmp_path).read(name)
     remedy = "restore it from a copy" if name == "config.json" else "delete it, and the command"
     assert f"{name} is damaged, it holds no JSON object: {remedy}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("config.json", '{"search": {"runs": 1e30}}', "search.runs is not a whole number from 1"),
+        ("search_0.json", "{}", "genotype is missing"),
+        ("search_2_stage_1.json", '{"genotype": {}}', "genotype is not a genotype"),
+        ("retrain_0.json", '{"seconds": {"total": "long"}}', "seconds is not seconds by kind"),
+        ("genotype.json", '{"normal": 3}', "it is not a genotype"),
+    ],
+)
+def test_json_files_with_another_content_are_named(name, content, fault, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(WorkdirError) as error:
+        Workdir(tmp_path).read(name)
+    assert f"{name} is damaged, {fault}" in str(error.value)
+
+
+@pytest.mark.parametrize("row", ["[1]", "7", '{"phase": 3, "step": 1}', '{"phase": "search 0"}'])
+def test_rows_that_are_no_rows_are_named(row, tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text(f'{{"phase": "search 0", "step": 1}}\n{row}\n')
+    assert "metrics.jsonl, line 2 is damaged, " in refused(capsys, "report", tmp_path)
+    assert not (tmp_path / "report.html").exists()

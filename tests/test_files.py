@@ -81,18 +81,18 @@ def test_everything_but_checkpoints(bucket):
             log.write(row)
         log.rewind("search 0", 2)
         assert metrics.read(log.path) == rows[:2]
-        workdir.write("genotype.json", {"some": "thing"})
+        workdir.write("some.json", {"some": "thing"})
     with MetricsLog(path) as log:
         log.write(rows[2])
     assert metrics.read(path / "metrics.jsonl") == rows
-    assert Workdir.open(path, config).read("genotype.json") == {"some": "thing"}
+    assert Workdir.open(path, config).read("some.json") == {"some": "thing"}
     assert Workdir.open(path, config).read("result.json") is None
     write_curves(rows, workdir / "curves.svg")
     assert (workdir / "curves.svg").read_text().startswith("<?xml")
     write_cells(genotype.load("ISTA_twostage"), workdir / "cells")
     assert names(workdir / "cells") == {"normal.svg", "reduction.svg"}
     assert names(path) - {"tensorboard"} == {
-        "config.json", "metrics.jsonl", "genotype.json", "curves.svg", "cells",
+        "config.json", "metrics.jsonl", "some.json", "curves.svg", "cells",
     }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_a_process_that_only_reads(tmp_path):
     path = tmp_path / "run"
     reader = Workdir.open(path, config, writes=False)
     with reader.work(config), MetricsLog(path, writes=False) as log:
-        reader.write("result.json", {})
+        reader.write("some.json", {})
         log.write({"phase": "search 0", "step": 1})
         log.rewind("search 0", 0)
     assert not path.exists()
@@ -176,11 +176,11 @@ def test_a_process_that_only_reads(tmp_path):
         MetricsLog(path) as log,
         MetricsLog(path, writes=False) as other,
     ):
-        writer.write("result.json", {"a": 1})
+        writer.write("some.json", {"a": 1})
         log.write({"phase": "search 0", "step": 1})
         other.write({"phase": "search 0", "step": 2})
         other.rewind("search 0", 0)
-        assert Workdir.open(path, config, writes=False).read("result.json") == {"a": 1}
+        assert Workdir.open(path, config, writes=False).read("some.json") == {"a": 1}
         assert metrics.read(other.path) == [{"phase": "search 0", "step": 1}]
 
 

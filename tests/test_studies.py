@@ -48,6 +48,7 @@ def result_of(config, accuracy, *, seeds, searches=0):
     return {
         "test_accuracies": [accuracy] * seeds,
         "test_accuracy": accuracy,
+        "test_accuracy_deviation": None,
         "test_top5_accuracy": 0.9,
         "seeds": list(range(config.seed, config.seed + seeds)),
         "parameters": 1000 + config.seed,
@@ -70,12 +71,17 @@ def drivers(monkeypatch):
     def search(config, folder):
         begin(config, folder)
         found = {
-            f"search_{i}": {"genotype": genotype(i), "heldout_accuracy": 0.5 + i / 100}
+            f"search_{i}": {
+                "genotype": genotype(i),
+                "heldout_accuracy": 0.5 + i / 100,
+                "coefficients": [[[0.1, 0.2]] * 2] * 2,
+                "seconds": {"total": 60.0},
+            }
             for i in range(config.search.runs)
         }
         leave(folder, config, **found)
         rows = [
-            {"phase": f"search {i}", "epoch": e, "heldout_accuracy": 0.1 * e,
+            {"phase": f"search {i}", "epoch": e, "step": e, "heldout_accuracy": 0.1 * e,
              "distance": [[0.1, 0.2], [0.3, 0.4]], "seconds": {"total": 90.0 * e, "compile": 30.0}}
             for i in range(config.search.runs) for e in (1, 2)
         ]  # fmt: skip

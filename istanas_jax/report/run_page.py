@@ -110,9 +110,9 @@ def headline(facts: Facts) -> list[tuple[str, str, str]]:
         epochs = f"{row.get('epoch', '?')} of {phase.get('epochs', '?')}"
         figures.append((f"epochs of {row['phase']}", epochs, ""))
         key = "heldout_accuracy" if "heldout_accuracy" in row else "accuracy"
-        if key in row:
+        for accuracy in series.numbers(row.get(key))[:1]:
             what = "held-out accuracy" if key != "accuracy" else "training accuracy"
-            figures.append((what, f"{100 * float(row[key]):.2f} %", "so far"))
+            figures.append((what, f"{100 * accuracy:.2f} %", "so far"))
     parameters = result["parameters"] if result else facts.counts and facts.counts.parameters
     if parameters:
         figures.append(("parameters", in_short(parameters), f"{parameters:,}"))

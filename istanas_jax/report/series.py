@@ -88,7 +88,7 @@ def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | 
     """x and y, and of lists the least and most as well; None if there is nothing to show."""
     x, y, low, high = [], [], [], []
     for row in rows:
-        values = [factor * value for value in _numbers(row.get(key))]
+        values = [factor * value for value in numbers(row.get(key))]
         if values:
             x.append(row.get("epoch", row["step"]))
             y.append(_short(sum(values) / len(values)))
@@ -99,10 +99,10 @@ def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | 
     return {"x": x, "y": y} | ({"low": low, "high": high} if low != high else {})
 
 
-def _numbers(value: Any) -> list[float]:
+def numbers(value: Any) -> list[float]:
     """All numbers in it; what is none, like "nan", is left out."""
     if isinstance(value, list):
-        return [number for item in value for number in _numbers(item)]
+        return [number for item in value for number in numbers(item)]
     try:
         number = float(value)
     except (TypeError, ValueError):

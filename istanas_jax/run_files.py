@@ -1,0 +1,123 @@
+"""What the files of a run's folder must hold: they are checked as they are read.
+
+Only what is used later is asked for. A run of an older version may have less in its files, and one
+of a newer version more.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from istanas_jax.config_bounds import (
+    ARCHITECTURE,
+    DATA,
+    PHASE,
+    TEXT,
+    Rule,
+    each,
+    number,
+    whole,
+)
+from istanas_jax.genotype import Genotype
+
+ANY_NUMBER = number(-1e300, 1e300)
+COUNT = whole(0, 10**15)
+SHARE = number(0, 1)
+
+
+def _is_genotype(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) and bool(Genotype.from_dict(value))
+    except (ValueError, TypeError):
+        return False
+
+
+def _is_measured(value: Any) -> bool:
+    """A number, or what `metrics` writes for one that JSON has not."""
+    return ANY_NUMBER.good(value) or value in ("nan", "inf", "-inf")
+
+
+GENOTYPE = Rule(_is_genotype, "a genotype")
+MEASURED = Rule(_is_measured, "a number")
+COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
+SECONDS = Rule(
+    lambda value: isinstance(value, dict) and all(map(ANY_NUMBER.good, value.values())),
+    "seconds by kind",
+)
+
+# A key with a question mark may be missing; what else is in a file may be anything.
+_PHASE = {"cells?": PHASE["cells"], "channels?": PHASE["channels"], "stem?": PHASE["stem"]}
+_PHASE |= {"dtype?": PHASE["dtype"], "runs?": PHASE["runs"], "epochs?": PHASE["epochs"]}
+SHAPES: dict[str, Any] = {
+    r"config\.json": {
+        "schedule?": TEXT,
+        "data?": {
+            "name?": TEXT,
+            "classes?": DATA["classes"],
+            "image_size?": DATA["image_size"],
+            "image_channels?": DATA["image_channels"],
+        },
+        "architecture?": {"nodes?": ARCHITECTURE["nodes"], "lam?": ARCHITECTURE["lam"]},
+        "search?": _PHASE,
+        "retrain?": _PHASE,
+        "train?": _PHASE,
+    },
+    r"started\.json": {
+        "config?": Rule(lambda value: value is None or isinstance(value, str), "a text"),
+        "overrides?": each(TEXT),
+        "command?": each(TEXT),
+        "versions?": Rule(lambda value: isinstance(value, dict), "versions by name"),
+    },
+    r"genotype\.json": GENOTYPE,
+    r"search_\d+(_stage_\d+)?\.json": {
+        "genotype": GENOTYPE,
+        "coefficients": COEFFICIENTS,
+        "seconds": SECONDS,
+        "heldout_accuracy?": MEASURED,
+        "seed?": COUNT,
+    },
+    r"(re)?train_\d+\.json": {"seconds": SECONDS, "seed": COUNT, "test_accuracy": SHARE},
+    r"result\.json": {
+        "genotype": GENOTYPE,
+        "test_accuracy": SHARE,
+        "test_accuracy_deviation": Rule(
+            lambda value: value is None or ANY_NUMBER.good(value), "a number or null"
+        ),
+        "test_top5_accuracy": SHARE,
+        "seeds": each(COUNT),
+        "parameters": COUNT,
+    },
+}
+ROW = {
+    "phase": TEXT,
+    "step": COUNT,
+    "epoch?": COUNT,
+    "seconds?": SECONDS,
+}
+
+
+def faults(name: str, value: Any) -> Iterator[str]:
+    """What is wrong with the content of the file of this name, in words."""
+    for pattern, shape in SHAPES.items():
+        if re.fullmatch(pattern, name):
+            yield from _faults(value, shape, "")
+
+
+def row_faults(row: Any) -> Iterator[str]:
+    """The same for a row of metrics.jsonl or replay.jsonl."""
+    return _faults(row, ROW, "")
+
+
+def _faults(value: Any, shape: Rule | Mapping[str, Any], key: str) -> Iterator[str]:
+    if isinstance(shape, Rule):
+        if not shape.good(value):
+            yield f"{key or 'it'} is not {shape.words}"
+    elif not isinstance(value, dict):
+        yield f"{key or 'it'} is not a JSON object"
+    else:
+        for name, inner in shape.items():
+            own = name.removesuffix("?")
+            if own in value:
+                yield from _faults(value[own], inner, f"{key}.{own}" if key else own)
+            elif own == name:
+                yield f"{own} is missing"
