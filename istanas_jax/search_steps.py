@@ -7,6 +7,8 @@ the super-net runs with, and what of it is updated.
 
 from typing import Any, Protocol
 
+import jax
+import jax.numpy as jnp
 import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
@@ -194,7 +196,11 @@ def super_loss(
 
 
 def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: Method):
-    """SGD; of the weights, and of their momentum, the method says which stand still."""
+    """SGD; of the weights, and of their momentum, the method says which stand still.
+
+    The gradients of those that do are no part of the norm that is clipped.
+    """
+    dw = method.kept(net, arch, jax.tree.map(jnp.zeros_like, dw), dw)
     change, moved = sgd.update(dw, weights.sgd, weights.params)
     updated = optax.apply_updates(weights.params, change)
     return method.kept(net, arch, (weights.params, weights.sgd), (updated, moved))

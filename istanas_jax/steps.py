@@ -156,15 +156,28 @@ def evaluate_target(
 
 def batch_totals(loss: Float[Array, ""], logits, labels) -> Totals:
     """Of a training batch; the loss is the mean over all devices already."""
-    correct = lax.psum(jnp.sum(logits.argmax(-1) == labels).astype(jnp.float32), AXIS)
+    hits = label_rank(logits, labels) == 0
+    correct = lax.psum(jnp.sum(hits).astype(jnp.float32), AXIS)
     images = jnp.float32(len(labels) * lax.axis_size(AXIS))
     return Totals(loss * images, correct, images)
 
 
 def masked_totals(logits, labels, mask) -> TestTotals:
+    """Of the images whose mask is 1."""
     logits = logits.astype(jnp.float32)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    likelier = logits > jnp.take_along_axis(logits, labels[:, None], -1)
-    hits = logits.argmax(-1) == labels
-    sums = (jnp.sum(x * mask) for x in (losses, hits, jnp.ones_like(mask), likelier.sum(-1) < 5))
+    rank = label_rank(logits, labels)
+    sums = (jnp.sum(x * mask) for x in (losses, rank < 1, jnp.ones_like(mask), rank < 5))
     return lax.psum(TestTotals(*sums), AXIS)
+
+
+def label_rank(logits: Float[Array, "B classes"], labels: Int[Array, " B"]) -> Int[Array, " B"]:
+    """How many classes come before the label when classes are sorted by logits, the largest first.
+
+    Of equal classes the first comes first. Where a logit is NaN nothing is known, and the label
+    counts as past all classes, however few there are.
+    """
+    own = jnp.take_along_axis(logits, labels[:, None], -1)
+    earlier = jnp.arange(logits.shape[-1])[None] < labels[:, None]
+    before = jnp.sum((logits > own) | ((logits == own) & earlier), -1)
+    return jnp.where(jnp.isnan(logits).any(-1), jnp.iinfo(before.dtype).max, before)

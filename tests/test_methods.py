@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 from istanas_jax import describe_all, ops
+from istanas_jax.architecture import coefficients, recover
 from istanas_jax.batch_norm import Mode, init_stats
 from istanas_jax.config_files import ConfigError, load_config
 from istanas_jax.dense import Mixture, run_cell_mixed
@@ -125,13 +126,20 @@ def test_pc_darts_weighs_edges_and_waits():
     assert make("pc_darts", "search.pc_darts.warmup_epochs=0").moving(jnp.int32(0)) is None
 
 
-def test_nasp_runs_one_operation_per_edge():
+def test_nasp_runs_a_genotype():
+    """A hand-made alpha: edges 0 and 1 lead to node 0, edges 2 to 4 to node 1, which drops one."""
     method = make("nasp")
-    alpha = np.random.default_rng(0).uniform(size=(2, EDGES, 1 + NUM_OPS)).astype(np.float32)
-    alpha[0, 3, 0] = 1.5  # the zero operation wins there
+    alpha = np.full((2, EDGES, NUM_OPS), 0.1, np.float32)
+    best = [[(0, 6), (1, 2), (2, 0), (3, 4), (4, 5)], [(0, 1), (1, 1), (2, 3), (3, 3), (4, 0)]]
+    strength = [[0.9, 0.2, 0.5, 0.8, 0.6], [0.3, 0.3, 0.7, 0.2, 0.7]]
+    dropped = [2, 3]  # the weakest edge of node 1, of each cell type
+    one = np.zeros_like(alpha)
+    for kind in range(2):
+        for (edge, op), value in zip(best[kind], strength[kind], strict=True):
+            alpha[kind, edge, op] = value
+            one[kind, edge, op] = edge != dropped[kind]
     arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
-    best = alpha.argmax(-1)
-    one = np.eye(1 + NUM_OPS, dtype=np.float32)[best][..., 1:]
+    assert arch.alpha.shape == method.init(jax.random.key(0)).alpha.shape
     np.testing.assert_allclose(method.inputs(arch)["mixture"].table, one, atol=1e-6)
 
     # The gradient is that at the discrete point, for all entries.
@@ -140,23 +148,35 @@ def test_nasp_runs_one_operation_per_edge():
         return jnp.sum(jnp.sin(table + 0.3))
 
     gradient = jax.grad(loss)(arch.alpha)
-    np.testing.assert_allclose(gradient[..., 1:], np.cos(one + 0.3), rtol=1e-5)
-    assert not np.any(gradient[..., 0])
+    np.testing.assert_allclose(gradient, np.cos(one + 0.3), rtol=1e-5)
     moved = method.moved(arch, arch.alpha + jnp.array([-2.0, 2.0])[:, None, None])
     assert np.all(moved.alpha[0] == 0) and np.all(moved.alpha[1] == 1)
 
-    # The sparse form of W's half: a table with the same entries.
-    inputs = method.inputs_of_w(arch)
-    for kind in range(2):
-        found = np.zeros((EDGES, NUM_OPS))
-        for node in range(NODES):
-            for flat, weight in zip(
-                inputs["support"][kind, node], inputs["coefficients"][kind, node], strict=True
-            ):
-                predecessor, op = divmod(int(flat), NUM_OPS)
-                assert int(flat) < num_candidates(node)
-                found[edge_index(node, predecessor), op] += float(weight)
-        np.testing.assert_array_equal(found, one[kind])
+    # W's half and evaluation run the same connections, and they are the genotype.
+    for inputs in (method.inputs_of_w(arch, training()), method.inputs_of_w(arch)):
+        assert inputs["support"].tolist() == method.snapshot(arch)["support"].tolist()
+        assert np.all(inputs["coefficients"] == 1)
+    flats = [[[6, 9], [7 + 4, 14 + 5]], [[1, 8], [3, 14]]]
+    assert inputs["support"].tolist() == flats
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_ista_is_judged_by_the_coefficients_it_trains_with(implicit):
+    """With z(b), which is not the z of the last recovery once b has moved."""
+    method = make("ista", f"architecture.implicit={implicit}")
+    arch = method.init(jax.random.key(0))
+    arch = method.moved(arch, arch.b + 0.3 * np.abs(arch.b).max())
+    now = recover(arch, lam=method.lam).code.z if implicit else arch.z
+    expected = coefficients(arch.replace(z=now))
+    assert implicit == bool(np.abs(expected - coefficients(arch)).max() > 1e-3)
+    for found in (
+        method.inputs(arch, training())["coefficients"],
+        method.inputs_of_w(arch, training())["coefficients"],
+        method.inputs_of_w(arch)["coefficients"],
+        method.snapshot(arch)["coefficients"],
+    ):
+        # Two compilations of one LASSO; the coefficients are about 1e-2.
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_pdarts_narrows_and_drops_skips_out():

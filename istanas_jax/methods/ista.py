@@ -83,8 +83,11 @@ class Ista(Method):
         return move(arch, trained)
 
     def inputs(self, arch: ArchState, weights: TrainState | None = None) -> dict[str, Array]:
-        lam = self.lam if self.implicit and weights is not None else None
-        return {"support": arch.support, "coefficients": coefficients(arch, implicit_lam=lam)}
+        return {"support": arch.support, "coefficients": self._coefficients(arch)}
+
+    def _coefficients(self, arch: ArchState) -> Float[Array, "cells nodes s"]:
+        """In training, in evaluation and of what is found the same ones."""
+        return coefficients(arch, implicit_lam=self.lam if self.implicit else None)
 
     def kept(self, net: SuperNet, arch: ArchState, before, after):
         """Only the active weights, and their momentum, move (in Algorithm 2 scales once frozen)."""
@@ -97,7 +100,7 @@ class Ista(Method):
         return {
             "z": arch.z,
             "support": arch.support,
-            "coefficients": coefficients(arch),
+            "coefficients": self._coefficients(arch),
             "frozen": arch.frozen,
         }
 
