@@ -21,7 +21,6 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.update(
         {
             "method": "ista",  # the only one for one stage
-            "drop_path": 0.0,  # release: only once the architecture is fixed
             "epochs": 200,  # ours: nodes that have not frozen by then are frozen (release: ~120)
             "batch": 96,  # supplement
         }
@@ -31,7 +30,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.budget = paper.budget()
     config.search.budget.max_parameters = 3_700_000  # release
 
-    config.train = paper.network()
+    config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96})  # supplement
     config.train.weights = paper.sgd(0.025, final_learning_rate=0.001)  # release
     return paper.variant(config, variant, tiny=_tiny, small=_small)
@@ -42,12 +41,12 @@ def _small(config: ConfigDict) -> None:
     config.data.limit = 20_000
     config.recovery.epsilon = 1e-2
     small = {"cells": 5, "channels": 16, "batch": 64}
-    small |= {"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0}
+    small |= {"auxiliary_weight": 0.0, "cutout": 0}
     config.search.update(small | {"epochs": 8})
     config.search.weights.learning_rate = 0.05
     config.search.b.learning_rate = 6e-4
     config.search.budget.max_parameters = 0
-    config.train.update(small | {"epochs": 6})
+    config.train.update(small | {"drop_path": 0.0, "epochs": 6})
     config.train.weights.learning_rate = 0.05
 
 

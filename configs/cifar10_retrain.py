@@ -16,7 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.cifar10()
     config.checkpoint = paper.checkpoint()
 
-    config.retrain = paper.network()
+    config.retrain = paper.target_network()
     config.retrain.update({"epochs": 600, "batch": 96, "runs": 1, "one_stage_norms": False})
     config.retrain.weights = paper.sgd(0.025)  # supplement
     return paper.variant(config, variant, tiny=_tiny, one_stage=_one_stage)

@@ -24,7 +24,6 @@ def get_config(variant: str = "") -> ConfigDict:
             "cells": 8,  # supplement: 6 normal and 2 reduction cells
             "channels": 16,  # supplement
             "auxiliary_weight": 0.0,
-            "drop_path": 0.0,
             "cutout": 0,
             "epochs": 50,  # supplement
             "batch": 256,  # supplement
@@ -38,7 +37,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.budget = paper.budget()
     methods.add(config.search)  # --config.search.method=darts and others
 
-    config.retrain = paper.network()
+    config.retrain = paper.target_network()
     config.retrain.update(
         {
             "epochs": 600,  # supplement

@@ -34,13 +34,13 @@ def get_config(variant: str = "") -> ConfigDict:
     config.recovery = paper.recovery()
     config.checkpoint = paper.checkpoint()
 
-    small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0}
+    small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "cutout": 0}
     config.search = paper.network()
     config.search.update(small | {"epochs": 40, "batch": 64})
     config.search.b = paper.adam(5e-3)  # a twelfth of the paper's steps
     config.search.budget = paper.budget()
-    target = paper.network()
-    target.update(small | {"epochs": 30, "batch": 64})
+    target = paper.target_network()
+    target.update(small | {"drop_path": 0.0, "epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)
     if one_stage:
         config.search.method = "ista"

@@ -23,7 +23,6 @@ def get_config(variant: str = "") -> ConfigDict:
         "channels": 48,  # supplement
         "batch": 1024,  # supplement
         "label_smoothing": 0.1,  # release
-        "drop_path": 0.0,  # release
         "cutout": 0,
     }
     config.search = paper.network()
@@ -33,8 +32,9 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.b = paper.adam(6e-3)  # supplement
     config.search.budget = paper.budget()
 
-    config.train = paper.network()
-    config.train.update(network | {"epochs": 250})  # supplement
+    config.train = paper.target_network()
+    # Epochs by the supplement; no paths are dropped by the release.
+    config.train.update(network | {"epochs": 250, "drop_path": 0.0})
     config.train.weights = paper.sgd(0.5, decay="linear", weight_decay=3e-5)  # supplement
     return paper.variant(config, variant, tiny=_tiny)
 

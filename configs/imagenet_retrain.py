@@ -16,7 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.imagenet()
     config.checkpoint = paper.checkpoint()
 
-    config.retrain = paper.network()
+    config.retrain = paper.target_network()
     config.retrain.update(
         {
             "stem": "imagenet",

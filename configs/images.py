@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.checkpoint = paper.checkpoint()
 
     config.search = paper.network()
-    config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0, "drop_path": 0.0})
+    config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0})
     config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
     config.search.update({"runs": 1, "weights_fraction": 0.5})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
@@ -42,7 +42,7 @@ def get_config(variant: str = "") -> ConfigDict:
     methods.add(config.search)
     methods.small(config.search, 2e-3)
 
-    config.retrain = paper.network()
+    config.retrain = paper.target_network()
     config.retrain.update({"cells": 8, "channels": 32, "auxiliary_weight": 0.0, "cutout": 0})
     config.retrain.update({"drop_path": 0.1, "epochs": 200, "batch": 64, "runs": 1})
     config.retrain.one_stage_norms = False

@@ -76,14 +76,13 @@ def imagenet() -> ConfigDict:
 
 
 def network() -> ConfigDict:
-    """A network and how it is regularised; the target net of CIFAR-10 unless overridden."""
+    """A network and how it is regularised; as large as the target net of CIFAR-10."""
     return ConfigDict(
         {
             "stem": "cifar",  # or "imagenet": three stride-2 convolutions
             "cells": 20,  # supplement: 18 normal and 2 reduction cells
             "channels": 36,  # supplement
             "auxiliary_weight": 0.4,  # release; 0 builds no auxiliary head
-            "drop_path": 0.2,  # release: reached linearly over the epochs
             "cutout": 16,  # release
             "label_smoothing": 0.0,
             "sync_norms": False,  # release: batch statistics of each device alone
@@ -91,6 +90,13 @@ def network() -> ConfigDict:
             "dtype": "float32",  # of activations; parameters and statistics are always float32
         }
     )
+
+
+def target_network() -> ConfigDict:
+    """A network whose architecture is known: paths of it are dropped."""
+    net = network()
+    net.drop_path = 0.2  # release: reached linearly over the epochs
+    return net
 
 
 def sgd(learning_rate: float, **overrides) -> ConfigDict:

@@ -117,14 +117,15 @@ def _small(config: ConfigDict) -> None:
     config.study.seeds = {"correlation": 3, "accuracy": 3, "curves": 2}[kind]
     config.data.update({"limit": 5_000, "holdout": 0.2})
     config.architecture.sigma = 0.1
-    plain = {"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0, "batch": 64}
+    plain = {"auxiliary_weight": 0.0, "cutout": 0, "batch": 64}
     search, target = {"cells": 3, "channels": 8}, {"cells": 5, "channels": 8}
+    trained = target | {"drop_path": 0.0, "epochs": 6}
     config.search.update(plain | search | {"epochs": 3, "runs": 1})
     config.search.weights.learning_rate = 0.05
     config.search.b.learning_rate = 6e-3
     config.recovery.every = "10"  # three times an epoch
     methods.small(config.search, 3e-2)
-    config.retrain.update(plain | target | {"epochs": 6, "runs": 1})
+    config.retrain.update(plain | trained | {"runs": 1})
     config.retrain.weights.learning_rate = 0.05
     one = config.one_stage
     one.recovery.epsilon = 1e-2
@@ -132,7 +133,7 @@ def _small(config: ConfigDict) -> None:
     one.search.weights.learning_rate = 0.05
     one.search.b.learning_rate = 6e-3
     one.search.budget.max_parameters = 0
-    one.train.update(plain | target | {"epochs": 6})
+    one.train.update(plain | trained)
     one.train.weights.learning_rate = 0.05
 
 

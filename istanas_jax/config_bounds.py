@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from istanas_jax.methods import METHODS, OF_ISTA
+from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
 
 DECAYS = ("cosine", "linear", "constant")
 SCHEDULES = ("two_stage", "one_stage", "retrain", "study")
@@ -144,7 +144,6 @@ PHASE = {
     "cells": whole(1, 1000),
     "channels": whole(1, 4096),
     "auxiliary_weight": number(0, 100),
-    "drop_path": FRACTION,
     "cutout": whole(0, 4096),
     "label_smoothing": FRACTION,
     "sync_norms": YES_OR_NO,
@@ -203,6 +202,9 @@ def _table() -> dict[str, Rule]:
         table |= _below(phase, PHASE) | _below(f"{phase}.weights", SGD)
     table |= {
         "retrain.one_stage_norms": YES_OR_NO,
+        "retrain.drop_path": FRACTION,
+        "train.drop_path": FRACTION,
+        "search.drop_path": Rule(lambda _: False, "left out: a search drops no paths"),
         "search.method": METHOD,
         "search.weights_fraction": Rule(
             lambda value: _is_number(value) and 0 < value < 1, "between 0 and 1"
@@ -233,6 +235,7 @@ OPTIONAL = {
     "data.workers",
     "data.division_seed",
     "train.runs",
+    "search.drop_path",
 }
 
 
@@ -264,6 +267,7 @@ def _required(config: ConfigDict) -> Iterator[str]:
     method = search.get("method") if isinstance(search, ConfigDict) else None
     foreign = [f"search.{name}." for name in OWN if name != method]
     foreign += [] if method in (None, "ista") else [f"{key}." for key in OF_ISTA]
+    foreign += [f"{key}." for key in NOT_OF.get(method, ())]
     foreign += ["search.runs.", "search.weights_fraction."] if schedule == "one_stage" else []
     parts = ("seed", "data", "checkpoint", *PARTS[schedule])
     for key in BOUNDS.keys() - OPTIONAL:

@@ -19,7 +19,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from istanas_jax.config_bounds import ConfigError, check_values
-from istanas_jax.methods import METHODS, OF_ISTA
+from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
@@ -69,6 +69,7 @@ def keep_method(config: ConfigDict) -> list[str]:
     chosen = config.search.method
     foreign = [f"search.{name}" for name in METHODS if name != chosen]
     foreign += OF_ISTA if chosen != "ista" else ()
+    foreign += NOT_OF.get(chosen, ())
     gone = []
     with config.unlocked():
         for key in foreign:

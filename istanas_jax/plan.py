@@ -172,7 +172,7 @@ def _phases(session: Session) -> list[Phase]:
     if schedule == "two_stage":
         phase = config.search
         search = TwoStageSearch(session, net)
-        small = net.clone(cells=phase.cells, channels=phase.channels, stem=phase.stem)
+        small = net.clone(cells=search.net.cells, channels=phase.channels, stem=phase.stem)
         searched, passes = work(small), PASSES["search"]
         if search.method.dense:
             searched, passes = (

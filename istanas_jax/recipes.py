@@ -72,7 +72,7 @@ def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: 
         cutout=phase.cutout,
         label_smoothing=phase.label_smoothing,
         auxiliary_weight=phase.auxiliary_weight,
-        drop_path=phase.drop_path,
+        drop_path=phase.drop_path if "drop_path" in phase else 0.0,  # a search drops none
         sync_norms=phase.sync_norms,
         accumulate=phase.accumulate,
         total_steps=steps,

@@ -51,7 +51,7 @@ class Search:
         self.net = self.method.net(
             SuperNet(
                 classes=dataset.classes,
-                cells=phase.cells,
+                cells=self.method.cells,
                 channels=phase.channels,
                 num_nodes=config.architecture.nodes,
                 s=config.architecture.s,

@@ -48,6 +48,7 @@ def test_every_number_of_every_shipped_config_has_a_range():
 def test_every_range_is_of_a_key_that_exists():
     keys = {key for config in shipped().values() for key, _ in values_of(config)}
     keys = {key.removeprefix("one_stage.") for key in keys} | {"data.division_seed", "train.runs"}
+    keys.add("search.drop_path")  # which is refused
     assert BOUNDS.keys() <= keys
 
 
@@ -115,6 +116,15 @@ def test_missing_keys_are_named(key):
     del (config[part[1:]] if part else config)[name]
     with pytest.raises(ConfigError, match=rf"the config has no {key}.*; give "):
         check_config(config, 1)
+
+
+def test_a_search_drops_no_paths():
+    config = ConfigDict(load_config(DIGITS).to_dict())
+    config.search.drop_path = 0.1
+    with pytest.raises(
+        ConfigError, match=r"search\.drop_path is 0\.1, it must be left out: a sear"
+    ):
+        check_values(config)
 
 
 def test_numbers_of_a_method_of_ones_own_are_finite():

@@ -231,6 +231,11 @@ def test_what_a_method_does_not_take():
         config_of("darts", "recovery.every=step")
     with pytest.raises(ConfigError, match=r"search.darts.sigma means nothing to .*=ista"):
         config_of("ista", "search.darts.sigma=0.1")
+    for size in ("cells", "epochs"):
+        with pytest.raises(ConfigError, match=rf"search.{size} means nothing to .*=pdarts"):
+            config_of("pdarts", f"search.{size}=5")
+    with pytest.raises(ConfigError, match=r"unknown config key search.drop_path"):
+        config_of("ista", "search.drop_path=0.1")
     with pytest.raises(ValueError, match="'dart', there are: ista, darts"):
         find_method("dart")
     regime = ops.REGIMES["search"]

@@ -11,7 +11,7 @@ from istanas_jax import search, two_stage
 from istanas_jax.config_files import keys, load_config
 from istanas_jax.genotype import Genotype
 from istanas_jax.interrupts import Interrupted
-from istanas_jax.methods import METHODS
+from istanas_jax.methods import METHODS, NOT_OF
 from istanas_jax.search import Search
 
 SMALL = [
@@ -37,7 +37,9 @@ UNREAD = {"data.dir"}  # the digits lie in a package
 
 
 def config_of(method):
-    overrides = [f"search.method={method}", *SMALL, *OWN.get(method, [])]
+    not_read = NOT_OF.get(method, ())
+    small = [override for override in SMALL if override.partition("=")[0] not in not_read]
+    overrides = [f"search.method={method}", *small, *OWN.get(method, [])]
     spec = str(ROOT / "configs" / "digits.py:tiny")
     return load_config(spec, [f"--config.{override}" for override in overrides])
 

@@ -24,7 +24,8 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
     """Time `steps` steps alone and as an epoch of a search by this config."""
     with config.unlocked():
         config.data.limit = round(steps * config.search.batch / (1 - config.data.holdout) * 2)
-        config.search.epochs = 2
+        sizes = config.search if "epochs" in config.search else config.search[config.search.method]
+        sizes.epochs = 2
         config.checkpoint.every_steps = steps
         config.schedule = "two_stage"
     with tempfile.TemporaryDirectory() as folder, open_session(config, folder + "/run") as session:
@@ -49,7 +50,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
     return {
         "benchmark": "loop",
         "batch": config.search.batch,
-        "cells": config.search.cells,
+        "cells": task.net.cells,
         "channels": config.search.channels,
         "platform": jax.default_backend(),
         "steps": done,

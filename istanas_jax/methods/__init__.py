@@ -27,6 +27,8 @@ OF_ISTA = (
     "architecture.sigma",
     "architecture.implicit",
 )
+# What of a config a method does not read, since it has the like of its own.
+NOT_OF = {"pdarts": ("search.cells", "search.epochs")}
 
 
 def find_method(name: str) -> type:

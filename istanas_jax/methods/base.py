@@ -44,11 +44,16 @@ class Method(ABC):
         self, config: ConfigDict, steps_per_epoch: int, *, stage: int = 0, found: dict | None = None
     ):
         """stage: which of several; found: what the `outcome` of the one before it was."""
-        self.config, self.steps_per_epoch = config, steps_per_epoch
-        self.epochs = self.epochs_of_w = config.search.epochs  # the latter: of a schedule of W
+        self.config, self.steps_per_epoch, self.stage = config, steps_per_epoch, stage
+        self.cells, self.epochs = self.sizes()
+        self.epochs_of_w = self.epochs  # of a schedule of W
         self.nodes, self.s = config.architecture.nodes, config.architecture.s
 
     # The network and the optimiser.
+
+    def sizes(self) -> tuple[int, int]:
+        """Cells of the super-net, and epochs of the search."""
+        return self.config.search.cells, self.config.search.epochs
 
     def net(self, net: SuperNet) -> SuperNet:
         """The super-net of the config, as this method wants it."""

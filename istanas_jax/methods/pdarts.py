@@ -36,15 +36,9 @@ class PDarts(TableMethod):
     """
 
     def __init__(self, config, steps_per_epoch: int, *, stage: int = 0, found=None):
-        super().__init__(config, steps_per_epoch)
+        super().__init__(config, steps_per_epoch, stage=stage, found=found)
         own = self.settings
-        sizes = {len(own.stage_cells), len(own.candidates), len(own.dropout)}
-        if len(sizes) > 1:
-            raise ValueError(
-                "search.pdarts: stage_cells, candidates and dropout differ in their stages"
-            )
-        self.stage, self.stages = stage, len(own.stage_cells)
-        self.epochs = self.epochs_of_w = own.epochs
+        self.stages = len(own.stage_cells)
         self.dropout, self.warmup = own.dropout[stage], own.warmup_epochs
         everything = [[list(range(ZERO + NUM_OPS))] * num_edges(self.nodes)] * 2
         self.candidates = everything if found is None else found["candidates"]
@@ -54,14 +48,21 @@ class PDarts(TableMethod):
                 mask[kind, edge, entries] = True
         self.mask = mask
 
+    def sizes(self) -> tuple[int, int]:
+        own = self.settings
+        if len({len(own.stage_cells), len(own.candidates), len(own.dropout)}) > 1:
+            raise ValueError(
+                "search.pdarts: stage_cells, candidates and dropout differ in their stages"
+            )
+        return own.stage_cells[self.stage], own.epochs
+
     def net(self, net: SuperNet) -> SuperNet:
         exist = tuple(
             tuple(tuple(n - ZERO for n in entries if n >= ZERO) for entries in edges)
             for edges in self.candidates
         )
-        cells = self.settings.stage_cells[self.stage]
         net = super().net(net)
-        return net.clone(cells=cells, candidates=None if self.mask.all() else exist)
+        return net.clone(candidates=None if self.mask.all() else exist)
 
     def table(self, alpha) -> Table:
         return softmax_table(jnp.where(self.mask, alpha, -jnp.inf))
