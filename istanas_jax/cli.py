@@ -8,6 +8,7 @@ from functools import partial
 
 from istanas_jax import __version__, cli_bench, cli_look, cli_runs, cli_study
 from istanas_jax.cli_bench import positive, show
+from istanas_jax.config_files import TRUST
 
 DESCRIPTION = """\
 ISTA-NAS: neural architecture search as sparse coding, in JAX.
@@ -151,7 +152,7 @@ def _add_plan(commands) -> None:
         "them and without its devices: memory per chip, work, traffic between chips, time. TPU "
         "slices need libtpu (requirements-tpu.txt), but no TPU.",
     )
-    plan.add_argument("--config", required=True, metavar="FILE[:VARIANT]")
+    plan.add_argument("--config", required=True, metavar="FILE[:VARIANT]", help=TRUST)
     plan.add_argument(
         "--topology", required=True, help="cpu:N, or a TPU slice: v5e:2x2, v5e:4x8, v4:2x2x4"
     )

@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from istanas_jax.config_files import load_config
+from istanas_jax.config_files import TRUST, load_config
 
 
 def show(args, figures: dict | list, table: Callable[[Any], str]) -> int:
@@ -24,12 +26,20 @@ def positive(text: str) -> int:
 
 
 def add_commands(commands) -> None:
-    """bench recovery, step, memory, loop, data and switch."""
+    """bench recovery, step, memory, loop, data, switch and docs."""
     bench = commands.add_parser(
         "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
     )
     kinds = bench.add_subparsers(required=True, metavar="WHAT")
-    for add in (_add_recovery, _add_step, _add_memory, _add_loop, _add_data, _add_switch):
+    for add in (
+        _add_recovery,
+        _add_step,
+        _add_memory,
+        _add_loop,
+        _add_data,
+        _add_switch,
+        _add_docs,
+    ):
         add(kinds)
 
 
@@ -37,7 +47,7 @@ def _add(kinds, name: str, run, summary: str, description: str, *, config: str =
     """A benchmark; `config` is the default of those that have one."""
     kind = kinds.add_parser(name, help=summary, description=description)
     if config:
-        kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]")
+        kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
     kind.add_argument("--json", action="store_true", help="print one JSON line")
     kind.set_defaults(run=run)
     return kind
@@ -220,3 +230,32 @@ def _switch(args) -> int:
     from istanas_jax.bench import switch
 
     return show(args, switch.run(load_config(args.config, args.overrides)), switch.table)
+
+
+def _add_docs(kinds) -> None:
+    docs = _add(
+        kinds,
+        "docs",
+        _docs,
+        "the figures of the README, measured again",
+        "Runs the commands again that the figures of the README come from, one after the other and "
+        "in the checkout, and prints what is documented beside what was measured; exits with 1 if "
+        "they differ. Some need CIFAR-10, as `prepare cifar10` leaves it.",
+    )
+    docs.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="only commands that take at most so long on two cores; all together take 6 hours",
+    )
+    docs.add_argument("--only", default="", metavar="TEXT", help="only commands with this in them")
+
+
+def _docs(args) -> int:
+    from istanas_jax.bench import documented
+
+    say = partial(print, file=sys.stderr, flush=True)
+    figures = documented.run(minutes=args.minutes, only=args.only, say=say)
+    show(args, figures, documented.table)
+    return 0 if figures["agrees"] else 1

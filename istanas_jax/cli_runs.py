@@ -5,7 +5,7 @@ import sys
 
 from ml_collections import ConfigDict
 
-from istanas_jax.config_files import load_config
+from istanas_jax.config_files import TRUST, load_config
 from istanas_jax.interrupts import Interrupted
 
 CONFIG_HELP = """\
@@ -21,7 +21,7 @@ def add_job(commands, name: str, summary: str, description: str):
         "--config",
         required=True,
         metavar="FILE[:VARIANT]",
-        help="what to do, e.g. configs/digits.py or configs/cifar10_two_stage.py:small",
+        help=f"what to do, e.g. configs/digits.py or configs/cifar10_two_stage.py:small; {TRUST}",
     )
     job.add_argument(
         "--workdir",
@@ -119,7 +119,10 @@ def _add_export(commands) -> None:
 def _add_predict(commands) -> None:
     predict = commands.add_parser("predict", help="classify image files with a run or an export")
     predict.add_argument(
-        "source", metavar="SOURCE", help="a run's folder, an export, or its model.stablehlo"
+        "source",
+        metavar="SOURCE",
+        help="a run's folder, an export, or its model.stablehlo, which is a program: use only one "
+        "that you trust",
     )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image files or folders")
     predict.add_argument("--top", type=int, default=3, metavar="K", help="classes to name")

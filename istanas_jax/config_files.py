@@ -21,6 +21,9 @@ from ml_collections import ConfigDict, config_flags
 from istanas_jax.config_bounds import ConfigError, check_values
 from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
 
+# For --help, wherever a config file is asked for.
+TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
+
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     """The config of `spec` ("FILE" or "FILE:VARIANT") with `overrides` applied, locked.

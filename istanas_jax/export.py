@@ -64,7 +64,8 @@ Written by istanas_jax {version} with jax {jax}. Sizes, class names and normalis
     logits = model.call(images)
 
 images: uint8 (B, {size}, {size}, {channels}) for any B, pixels of 0 ... 255, normalised inside;
-logits: float32 (B, {classes}). On cpu, cuda and tpu.
+logits: float32 (B, {classes}). On cpu, cuda and tpu. The file is a program: loading and calling it
+runs what it holds, so use it only if you trust where it comes from.
 
 ## `weights.safetensors`: the arrays by name
 
@@ -184,6 +185,7 @@ def table(figures: dict) -> str:
             *rows,
             "",
             f"compared on {IMAGES} random images, largest logit {figures['largest_logit']:.3g}",
+            f"{MODEL} is a program: whoever loads it must trust where it comes from",
         ]
     )
 

@@ -214,3 +214,9 @@ def test_grey_images():
     network = trained("retrain", channels=1)
     model = load_model(stablehlo(network, network.variables))
     assert str(model.in_avals[0]) == "uint8[batch,8,8,1]"
+
+
+def test_an_export_says_that_its_model_is_a_program(exports):
+    out, figures = exports("retrain", False)
+    assert "The file is a program" in (out / "README.md").read_text()
+    assert "model.stablehlo is a program" in table(figures)
