@@ -14,7 +14,7 @@ The same command with the same --workdir goes on where it was stopped or killed.
 """
 
 
-def add_job(commands, name: str, summary: str, description: str):
+def add_job(commands, name: str, summary: str, description: str, *, dry_run: bool = False):
     """A command that works in a folder by a config."""
     job = commands.add_parser(name, help=summary, description=description, epilog=CONFIG_HELP)
     job.add_argument(
@@ -29,6 +29,12 @@ def add_job(commands, name: str, summary: str, description: str):
         metavar="DIR",
         help="where everything is kept; hosts share it, it may be gs://BUCKET/PATH",
     )
+    if dry_run:
+        job.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="check config, folder, images and memory, say what would be done, and end",
+        )
     hosts = job.add_argument_group(
         "several hosts", "The same command on each; TPU pods and Slurm need none of these."
     )
@@ -51,6 +57,7 @@ def _add_run(commands) -> None:
         "a whole schedule: search, retrain, test",
         "Runs the schedule of a config from images to a trained network: search, genotype, "
         "retraining at target size, one reading of the test split, result.json.",
+        dry_run=True,
     )
     run.set_defaults(run=_run)
 
@@ -62,6 +69,7 @@ def _add_search(commands) -> None:
         "the first half: find a genotype",
         "Searches only, and leaves genotype.json and cells/*.svg in the folder. `run` with the "
         "same folder goes on with the second half.",
+        dry_run=True,
     )
     search.set_defaults(run=_search)
 
@@ -73,6 +81,7 @@ def _add_retrain(commands) -> None:
         "the second half: train a given cell and test it",
         "Trains a genotype from scratch by the `retrain` part of the config and reads the test "
         "split once.",
+        dry_run=True,
     )
     retrain.add_argument(
         "--genotype",
@@ -166,6 +175,11 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
             f"the schedule of {args.config} is {config.schedule}; this command knows "
             f"{', '.join(drivers)}"
         )
+    if getattr(args, "dry_run", False):
+        from istanas_jax.dry_run import dry_run
+
+        print(dry_run(config, args.workdir))
+        return 0
     _keep_compiled_programs()
     distributed.join(args.coordinator, args.processes, args.process)
     try:

@@ -46,6 +46,13 @@ def whole(low: int, high: int) -> Rule:
     )
 
 
+def even(low: int, high: int) -> Rule:
+    return Rule(
+        lambda value: whole(low, high).good(value) and value % 2 == 0,
+        f"an even number from {low:,} to {high:,}",
+    )
+
+
 def number(low: float, high: float) -> Rule:
     """From low to high, both included."""
     return Rule(
@@ -142,7 +149,7 @@ ADAM = {
 PHASE = {
     "stem": one_of("cifar", "imagenet"),
     "cells": whole(1, 1000),
-    "channels": whole(1, 4096),
+    "channels": even(2, 4096),  # a factorised reduction halves them
     "auxiliary_weight": number(0, 100),
     "cutout": whole(0, 4096),
     "label_smoothing": FRACTION,

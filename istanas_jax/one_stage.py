@@ -18,6 +18,7 @@ from istanas_jax.augment import normalise
 from istanas_jax.bn_absorption import absorb
 from istanas_jax.genotype import Genotype
 from istanas_jax.loop import TrainingError, fit
+from istanas_jax.memory import check_memory
 from istanas_jax.search import OneStageSearch, one_stage_net, supports_of
 from istanas_jax.selection import select_params, select_stats
 from istanas_jax.session import (
@@ -41,6 +42,7 @@ COMPARED = 64  # images whose logits are compared before and after
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
+        check_memory(session)
         search = OneStageSearch(session)
         state, found = _search(search, session)
         weights = jnp.asarray(found["coefficients"])

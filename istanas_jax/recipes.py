@@ -7,6 +7,8 @@ from ml_collections import ConfigDict
 from istanas_jax.data import Dataset, Images, divide
 from istanas_jax.steps import Recipe
 
+LAST_STEP = 2**31 - 1  # steps are 32-bit numbers
+
 
 def hold_out(config: ConfigDict, dataset: Dataset) -> tuple[Images, Images | None]:
     """Training images, and those held out (None if the config wants none).
@@ -40,7 +42,12 @@ def _seed(config: ConfigDict) -> int:
 
 
 def check_batches(config: ConfigDict, dataset: Dataset) -> None:
-    """Raise, before any work is done, if a phase has too few images for one batch."""
+    """Raise, before any work is done, if a phase cannot use these images."""
+    if config.data.pad >= dataset.image_size:
+        raise ValueError(
+            f"data.pad is {config.data.pad}, it must be below the images' {dataset.image_size} "
+            "pixels: a crop could miss the image"
+        )
     kept, _ = _kept_and_held(config, dataset)
     sizes = {phase: {"for training": len(kept)} for phase in ("search", "retrain", "train")}
     if config.schedule == "two_stage":
@@ -52,6 +59,8 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
                 raise ValueError(
                     f"{phase}.batch is {config[phase].batch}, but there are {size} images {purpose}"
                 )
+            if size // config[phase].batch * config[phase].get("epochs", 1) >= LAST_STEP:
+                raise ValueError(f"{phase}.epochs are {LAST_STEP:,} steps or more: take fewer")
 
 
 def batch_shapes(images: Images, batch: int) -> list[jax.ShapeDtypeStruct]:

@@ -5,6 +5,7 @@ import os
 from ml_collections import ConfigDict
 
 from istanas_jax import genotype
+from istanas_jax.memory import check_memory
 from istanas_jax.session import (
     accuracies,
     add_seconds,
@@ -47,6 +48,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
+        check_memory(session)
         task = TrainTask(session, retrain_net(session, found), config.retrain)
         write_architecture(session, found)
         trainings = each_once(session, "retrain", config.retrain.runs, task.run)

@@ -19,6 +19,7 @@ from istanas_jax.evaluation import Evaluator, summary
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.loop import fit
 from istanas_jax.methods import find_method
+from istanas_jax.methods.base import Method
 from istanas_jax.recipes import batch_shapes, divide_training, hold_out, make_recipe
 from istanas_jax.search_steps import evaluate_super, joint_step
 from istanas_jax.session import Session, add_seconds, once
@@ -48,20 +49,7 @@ class Search:
         self.config, self.session, self.target = config, session, target
         self.batch, self.steps_per_epoch = phase.batch, steps_per_epoch
         self.epochs = self.method.epochs
-        self.net = self.method.net(
-            SuperNet(
-                classes=dataset.classes,
-                cells=self.method.cells,
-                channels=phase.channels,
-                num_nodes=config.architecture.nodes,
-                s=config.architecture.s,
-                stem=phase.stem,
-                regime=self.regime,
-                auxiliary=phase.auxiliary_weight > 0,
-                image_channels=dataset.image_channels,
-                dtype=phase.dtype,
-            )
-        )
+        self.net = super_net(session, self.method, self.regime)
         epochs = self.method.epochs_of_w
         rate = optimizers.learning_rate(
             phase.weights, epochs=epochs, steps_per_epoch=steps_per_epoch
@@ -165,6 +153,24 @@ class Search:
         # Of two sets the larger has batches left over: they come in another epoch's order.
         parts = map(self.session.devices.part, indices[: self.steps_per_epoch - first])
         return images.batches(list(parts), seed=(self.seed, epoch, stream))
+
+
+def super_net(session: Session, method: Method, regime: str) -> SuperNet:
+    """The network that `config.search` searches in, as the method wants it."""
+    phase, a, dataset = session.config.search, session.config.architecture, session.dataset
+    net = SuperNet(
+        classes=dataset.classes,
+        cells=method.cells,
+        channels=phase.channels,
+        num_nodes=a.nodes,
+        s=a.s,
+        stem=phase.stem,
+        regime=regime,
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+    return method.net(net)
 
 
 class TwoStageSearch(Search):

@@ -51,14 +51,20 @@ class Session:
             self.say = before
 
 
-@contextmanager
-def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
-    """The run in the folder `path`, new or to be continued."""
+def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workdir, Dataset]:
+    """Everything that a run needs, checked; nothing is written."""
     devices = Devices()
     check_config(config, len(devices))
     workdir = Workdir.open(path, config, writes=is_leader())
     dataset = data.load(config.data)
     check_batches(config, dataset)
+    return devices, workdir, dataset
+
+
+@contextmanager
+def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
+    """The run in the folder `path`, new or to be continued."""
+    devices, workdir, dataset = prepare(config, path)
     on_all_hosts(True)  # have seen the folder as it was
     with (
         workdir.work(config),

@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.genotype import Genotype, random_genotype
+from istanas_jax.memory import check_memory
 from istanas_jax.search import make_search
 from istanas_jax.session import (
     Session,
@@ -23,6 +24,7 @@ from istanas_jax.training import TrainTask, retrain_net
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
+        check_memory(session)
         searches, best = _search(session)
         net = retrain_net(session, Genotype.from_dict(best["genotype"]))
         task = TrainTask(session, net, config.retrain)
@@ -41,6 +43,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
+        check_memory(session)
         best = _search(session)[1]
         write_report(session)
         return best
