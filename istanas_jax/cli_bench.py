@@ -247,7 +247,7 @@ def _add_docs(kinds) -> None:
         type=float,
         default=float("inf"),
         metavar="N",
-        help="only commands that take at most so long on two cores; all together take 6 hours",
+        help="only commands that take at most so long on two cores; all together take 4 hours",
     )
     docs.add_argument("--only", default="", metavar="TEXT", help="only commands with this in them")
 

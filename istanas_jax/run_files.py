@@ -37,6 +37,10 @@ def _is_measured(value: Any) -> bool:
     return ANY_NUMBER.good(value) or value in ("nan", "inf", "-inf")
 
 
+def _or_null(rule: Rule) -> Rule:
+    return Rule(lambda value: value is None or rule.good(value), f"{rule.words} or null")
+
+
 GENOTYPE = Rule(_is_genotype, "a genotype")
 MEASURED = Rule(_is_measured, "a number")
 COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
@@ -63,9 +67,9 @@ SHAPES: dict[str, Any] = {
         "train?": _PHASE,
     },
     r"started\.json": {
-        "config?": Rule(lambda value: value is None or isinstance(value, str), "a text"),
+        "config?": _or_null(TEXT),  # null: the run was started by another program, a notebook
         "overrides?": each(TEXT),
-        "command?": each(TEXT),
+        "command?": _or_null(each(TEXT)),
         "versions?": Rule(lambda value: isinstance(value, dict), "versions by name"),
     },
     r"genotype\.json": GENOTYPE,

@@ -9,6 +9,7 @@ from conftest import ROOT
 
 from istanas_jax.parallel import Devices
 from istanas_jax.provenance import command_line, commit, provenance
+from istanas_jax.run_files import faults
 
 
 def test_what_computed_is_recorded():
@@ -16,6 +17,8 @@ def test_what_computed_is_recorded():
     for name in ("jax", "jaxlib"):
         assert told["versions"][name] == metadata.version(name)
     assert told["xla_flags"] == os.environ["XLA_FLAGS"] != ""
+    assert told["command"] is None  # as of a notebook, whose runs can be looked at like others
+    assert list(faults("started.json", told)) == []
 
 
 @pytest.mark.parametrize("program", ["/any/where/istanas_jax/__main__.py", "/usr/bin/istanas"])
