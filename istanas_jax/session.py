@@ -1,5 +1,6 @@
 """What the phases of one run share, and what every run leaves in its folder."""
 
+import gc
 import os
 import statistics
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -67,6 +69,7 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
     devices, workdir, dataset = prepare(config, path)
     on_all_hosts(True)  # have seen the folder as it was
     with (
+        _programs(),
         workdir.work(config),
         MetricsLog(workdir.path, writes=is_leader()) as log,
         MetricsLog(workdir.path, metrics.REPLAY, writes=is_leader()) as replay,
@@ -77,6 +80,22 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
         say = partial(print, file=lines, flush=True)  # also when it is a file
         workdir.write("started.json", provenance(devices))
         yield Session(workdir, dataset, config, log, replay, devices, stop, screen, say)
+
+
+@contextmanager
+def _programs() -> Iterator[None]:
+    """Give compiled programs back at the end.
+
+    Those of a run take thousands of memory maps, of which Linux allows a process 65,530: with those
+    of some thirty runs it could not compile another. jax keeps them for functions that are called
+    again, as those of a run that is over are not; what the caller has compiled with `jax.jit` is
+    compiled again when it is called.
+    """
+    try:
+        yield
+    finally:
+        jax.clear_caches()
+        gc.collect()
 
 
 def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:

@@ -113,3 +113,33 @@ def test_names_are_documented_and_loaded_late():
     subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True
     )
+
+
+IN_A_LOOP = """
+import json, sys
+import jax, jax.numpy as jnp
+import istanas_jax as ista
+
+twice = jax.jit(lambda x: 2 * x)
+compiled = jax.jit(lambda x: 3 * x).lower(jnp.float32(0)).compile()
+maps = [twice(1.0).item()]
+for folder in sys.argv[2:]:
+    ista.run_search(sys.argv[1], folder)
+    with open("/proc/self/maps") as file:
+        maps.append(len(file.readlines()))
+    assert (twice(1.0), twice(2.0), compiled(jnp.float32(2))) == (2, 4, 6)
+print(json.dumps(maps[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the memory maps of a process")
+def test_runs_in_a_loop_give_their_programs_back(tmp_path, example, environment):
+    """And what the caller has compiled works on. A tiny search has 2,000 maps and more."""
+    config = example[0].with_name("tiny.py")
+    command = [sys.executable, "-c", IN_A_LOOP, config, tmp_path / "first", tmp_path / "second"]
+    done = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert second < first + 500  # threads and arenas come and go

@@ -5,7 +5,6 @@ what is finished is read and what was stopped goes on. `study.md`, `study.json` 
 made from what is there, anew after every job.
 """
 
-import gc
 import os
 import sys
 import time
@@ -13,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 
 from istanas_jax.files import write_whole
@@ -105,10 +103,6 @@ class Study(ABC):
         except TrainingError as error:
             self.failed[job.name] = str(error)
             self.say(f"study: {job.name} failed: {error}")
-        # Compiled programs take thousands of memory maps, of which Linux allows a process 65,530:
-        # with those of some twenty runs it could not compile another.
-        jax.clear_caches()
-        gc.collect()
 
     def write(self, jobs: Sequence[Job]) -> dict:
         """study.json, study.md and the figure, of what there is now."""
