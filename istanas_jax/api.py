@@ -77,9 +77,9 @@ class Run:
         """The trained network: `net.apply(variables, images, train=False)` gives logits."""
         return load_trained(self.path, number)
 
-    def classify(self, images: list[str], top: int = 3) -> list:
-        """The likeliest classes of image files."""
-        return predict.predict(self.path, images, top=top)
+    def classify(self, images: list[str], top: int = 3) -> list[predict.Prediction]:
+        """The likeliest classes of image files, prepared as for the test of the network."""
+        return list(predict.predict(self.path, images, top=top))
 
     def _rows(self, name: str) -> list[dict]:
         file = self.path / name

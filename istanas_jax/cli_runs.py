@@ -5,6 +5,7 @@ import sys
 
 from ml_collections import ConfigDict
 
+from istanas_jax.cli_bench import positive
 from istanas_jax.config_files import TRUST, load_config
 from istanas_jax.interrupts import Interrupted
 
@@ -134,7 +135,7 @@ def _add_predict(commands) -> None:
         "that you trust",
     )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image files or folders")
-    predict.add_argument("--top", type=int, default=3, metavar="K", help="classes to name")
+    predict.add_argument("--top", type=positive, default=3, metavar="K", help="classes to name")
     predict.add_argument("--json", action="store_true", help="print one JSON line per image")
     predict.set_defaults(run=_predict)
 

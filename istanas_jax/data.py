@@ -19,6 +19,7 @@ from istanas_jax import data_prepare, streaming
 from istanas_jax.data_prepare import Split
 from istanas_jax.image_sources import DataError, Found, check_is_no_path
 from istanas_jax.npz import read_npz
+from istanas_jax.preparation import Preparation
 
 # First word of every seed: keeps the draws for different purposes apart.
 TEST, DIVIDE, ORDER = range(3)
@@ -53,6 +54,7 @@ class Dataset:
     mean: np.ndarray  # float32 (C,), of pixels / 255
     std: np.ndarray  # float32 (C,)
     read_test: Callable[[], Images]
+    preparation: Preparation  # of an image file, to be seen as the test images are
 
     def test(self) -> Images:
         """The test images, read now: a run does so once, at its end."""
@@ -126,7 +128,8 @@ def load(config: ConfigDict) -> Dataset:
         test, train = train.take(chosen), train.take(rest)
         read_test = lambda: test  # noqa: E731
     mean, std = _statistics(train, config)
-    return Dataset(config.name, train, tuple(found.class_names), mean, std, read_test)
+    names = tuple(found.class_names)
+    return Dataset(config.name, train, names, mean, std, read_test, found.preparation)
 
 
 def _checked(split: Images, name: str) -> Images:
@@ -207,7 +210,8 @@ def _read_digits() -> Found:
 
     digits = load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-    return Found(Split(images, digits.target.astype(np.int32)), tuple("0123456789"), None)
+    split = Split(images, digits.target.astype(np.int32))
+    return Found(split, tuple("0123456789"), None, Preparation(size=8, channels=1))
 
 
 def divide(num: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from istanas_jax.image_sources import DataError, Found, Source, find_files, find_records
+from istanas_jax.preparation import Preparation
 
 MAX_BYTES = 8 * 2**30  # of decoded images
 AT_ONCE = 128  # images that a thread reads and decodes
@@ -54,16 +55,19 @@ def read_folder(folder: Path, size: int, channels: int) -> Found:
         side, colours = usual_shape(train)
         size, channels = size or side, channels or colours
     check_channels(channels, folder)
-    read = partial(_read, size=size, channels=channels)
-    return Found(read(train), names, (lambda: read(test)) if test is not None else None)
+    how = Preparation(size, channels)
+    read_test = partial(_read, test, how) if test is not None else None
+    return Found(_read(train, how), names, read_test, how)
 
 
 def usual_shape(source: Source) -> tuple[int, int]:
     """Medians of shorter side and channels over some images, so that an odd one decides nothing."""
+    from istanas_jax import jpeg  # here: cv2 takes long to import
+
     num = len(source)
     numbers = sorted({i * num // LOOKED_AT for i in range(LOOKED_AT)})
     read = zip(numbers, source.read(numbers), strict=True)
-    shapes = [decode(encoded, 0, 0, source.name_of(i)).shape for i, (encoded, _) in read]
+    shapes = [jpeg.decode(encoded, 0, 0, source.name_of(i)).shape for i, (encoded, _) in read]
     sides = sorted(min(height, width) for height, width, _ in shapes)
     channels = sorted(channels for _, _, channels in shapes)
     return sides[len(sides) // 2], channels[len(channels) // 2]
@@ -74,15 +78,15 @@ def check_channels(channels: int, folder: Path) -> None:
         raise DataError(f"{folder}: image_channels must be 0, 1 or 3 for images, not {channels}")
 
 
-def _read(source: Source, size: int, channels: int) -> Split:
+def _read(source: Source, how: Preparation) -> Split:
     """All of it."""
     num = len(source)
-    split = _empty(num, size, channels, source.name)
+    split = _empty(num, how.size, how.channels, source.name)
 
     def read(start: int) -> None:
         numbers = range(start, min(start + AT_ONCE, num))
         for i, (encoded, label) in zip(numbers, source.read(numbers), strict=True):
-            split.images[i] = decode(encoded, size, channels, source.name_of(i))
+            split.images[i] = how(encoded, source.name_of(i))
             split.labels[i] = label
 
     _in_threads(read, range(0, num, AT_ONCE))
@@ -106,31 +110,6 @@ def _in_threads(function: Callable[[int], None], items: range) -> None:
             pass
 
 
-def decode(
-    encoded: bytes, size: int, channels: int, what: object, *, upright: bool = True
-) -> np.ndarray:
-    """Decode to (size, size, channels); size 0 keeps the image's, channels 0 its colours.
-
-    upright: turned as a camera's EXIF note says.
-    """
-    import cv2
-
-    flags = {0: cv2.IMREAD_UNCHANGED, 1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB}[channels]
-    if not upright:
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
-    except cv2.error:  # an empty file
-        image = None
-    if image is None:
-        raise DataError(f"{what} cannot be read as an image; repair or remove it")
-    if size and image.shape[:2] != (size, size):
-        image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
-    if image.ndim == 2:
-        image = image[..., None]
-    return image if channels or image.shape[2] == 1 else image[..., :3]
-
-
 def read_tfds(name: str, folder: str, size: int) -> Found:
     """The images of a TFDS set that lies prepared in `folder` ("" is TFDS's own default)."""
     found = find_records(name, folder)
@@ -139,6 +118,6 @@ def read_tfds(name: str, folder: str, size: int) -> Found:
         raise DataError(
             f"{name}: images are not square or differ in size; give --config.data.image_size"
         )
-    read = partial(_read, size=size or height, channels=channels)
-    read_test = (lambda: read(found.test())) if found.test else None
-    return Found(read(found.train), found.class_names, read_test)
+    how = Preparation(size or height, channels)
+    read_test = (lambda: _read(found.test(), how)) if found.test else None
+    return Found(_read(found.train, how), found.class_names, read_test, how)

@@ -17,14 +17,24 @@ from jaxtyping import Array, Float, UInt8
 
 from istanas_jax import __version__, describe
 from istanas_jax.augment import normalise
+from istanas_jax.exported import (
+    CHECKSUM,
+    FORMAT,
+    FORMATS,
+    MODEL,
+    NETWORK,
+    ExportError,
+    check_flatbuffers,
+    checksum,
+    load_model,
+    signed,
+)
 from istanas_jax.folding import apply_folded, fold_batch_norms
 from istanas_jax.genotype import Genotype
 from istanas_jax.interop import load_release_state, to_release_state
 from istanas_jax.trained import Trained, load_trained
 from istanas_jax.workdir import Workdir
 
-FORMAT = "istanas_jax export 1"
-NETWORK, MODEL = "network.json", "model.stablehlo"
 WEIGHTS, RELEASE, GENOTYPE = "weights.safetensors", "pytorch_state.npz", "genotype.json"
 PLATFORMS = ("cpu", "cuda", "tpu")
 IMAGES = 3  # random ones, for comparing logits
@@ -67,6 +77,9 @@ images: uint8 (B, {size}, {size}, {channels}) for any B, pixels of 0 ... 255, no
 logits: float32 (B, {classes}). On cpu, cuda and tpu. The file is a program: loading and calling it
 runs what it holds, so use it only if you trust where it comes from.
 
+The network was tested on images prepared like this: {preparation}.
+`python -m istanas_jax predict` does so. `network.json` has the sha256 of every file.
+
 ## `weights.safetensors`: the arrays by name
 
     weights = safetensors.numpy.load_file("weights.safetensors")
@@ -81,10 +94,6 @@ runs what it holds, so use it only if you trust where it comes from.
 
 Images are (B, C, H, W) there, normalised as `network.json` says.
 """
-
-
-class ExportError(ValueError):
-    """An export that cannot be made, or is not what the network was, said in one sentence."""
 
 
 def export(
@@ -114,7 +123,7 @@ def export(
     def keep(name: str, content: bytes, again: Callable[[bytes], Array] | None = None) -> None:
         temporary = folder / f".{name}.tmp"
         temporary.write_bytes(content)
-        files[name] = {"bytes": len(content)}
+        files[name] = {"bytes": len(content), CHECKSUM: checksum(content)}
         if again:
             difference = np.max(np.abs(np.asarray(again(temporary.read_bytes())) - expected))
             limit = TOLERANCE[trained.net.dtype] * np.max(np.abs(expected))
@@ -138,7 +147,7 @@ def export(
         lambda b: evaluate(load_release_state(np.load(io.BytesIO(b)), trained.net), images),
     )
     keep("README.md", _readme(trained, about).encode())
-    about |= {"largest_logit": float(np.max(np.abs(expected))), "files": files}
+    about = signed(about | {"largest_logit": float(np.max(np.abs(expected))), "files": files})
     Workdir(folder).write(NETWORK, about)
     return {"out": str(folder), **about}
 
@@ -155,18 +164,12 @@ def logits(
 
 def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:
     """The network as a jax.export artifact: any number of images, all platforms, weights inside."""
-    _check_flatbuffers()
+    check_flatbuffers()
     (batch,) = jax_export.symbolic_shape("batch")
     size = trained.image_size
     images = jax.ShapeDtypeStruct((batch, size, size, trained.net.image_channels), jnp.uint8)
     classify = jax.jit(lambda images: logits(trained, variables, images, folded=folded))
     return bytes(jax_export.export(classify, platforms=PLATFORMS)(images).serialize())
-
-
-def load_model(content: bytes) -> jax_export.Exported:
-    """What `stablehlo` wrote; `.call(images)` gives logits."""
-    _check_flatbuffers()
-    return jax_export.deserialize(bytearray(content))
 
 
 def table(figures: dict) -> str:
@@ -196,7 +199,8 @@ def _claim(out: str | os.PathLike) -> epath.Path:
     if folder.path.exists():
         if not folder.path.is_dir():
             raise ExportError(f"{out} is a file, not a folder")
-        ours = isinstance(about := _network(folder), dict) and about.get("format") == FORMAT
+        about = _network(folder)
+        ours = isinstance(about, dict) and str(about.get("format")).startswith(FORMATS)
         if any(folder.path.iterdir()) and not ours:
             raise ExportError(
                 f"{out} holds other files and no export: choose an empty or new folder"
@@ -233,6 +237,8 @@ def _about(trained: Trained, folded: bool) -> dict:
         },
         "image_size": size,
         "image_channels": net.image_channels,
+        "preparation": trained.preparation.to_dict(),
+        "preparation_in_words": trained.preparation.in_words(),
         "normalisation": "(pixels / 255 - mean) / std",
         "mean": trained.mean,
         "std": trained.std,
@@ -250,8 +256,8 @@ def _safetensors(variables: dict, about: dict) -> bytes:
         name: np.ascontiguousarray(array)
         for name, array in flatten_dict(variables, sep="/").items()
     }
-    told = ("format", "description", "genotype", "normalisation", "mean", "std", "class_names")
-    texts = {key: about[key] for key in told}
+    told = ("format", "description", "genotype", "preparation_in_words", "normalisation")
+    texts = {key: about[key] for key in (*told, "mean", "std", "class_names")}
     metadata = {k: v if isinstance(v, str) else json.dumps(v) for k, v in texts.items()}
     return safetensors.numpy.save(arrays, metadata)
 
@@ -278,13 +284,5 @@ def _readme(trained: Trained, about: dict) -> str:
         channels=trained.net.image_channels,
         classes=trained.net.classes,
         folded=folded,
+        preparation=about["preparation_in_words"],
     )
-
-
-def _check_flatbuffers() -> None:
-    try:
-        import flatbuffers  # noqa: F401  jax needs it here, but does not bring it along
-    except ImportError:
-        raise ExportError(
-            f"{MODEL} is written and read by jax with flatbuffers: pip install flatbuffers"
-        ) from None

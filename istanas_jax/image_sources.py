@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 
 from istanas_jax.files import check_regular
+from istanas_jax.preparation import Preparation
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 TEST_NAMES = ("test", "val", "validation")  # the first that is there
@@ -37,6 +38,7 @@ class Found(NamedTuple):
     train: Any
     class_names: Sequence[str]
     read_test: Callable[[], Any] | None  # None: the data has no test images of its own
+    preparation: Preparation  # of images as a test sees them; arrays are as they are
 
 
 def check_is_no_path(name: str) -> None:

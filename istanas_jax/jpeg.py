@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import simplejpeg
 
-from istanas_jax import data_prepare
+from istanas_jax.image_sources import DataError
 
 SCALE = (0.08, 1.0)  # of a crop's area to the image's, as torchvision's RandomResizedCrop
 RATIO = (3 / 4, 4 / 3)  # of its width to its height
@@ -44,7 +44,7 @@ def decode_crop(
     """The same before it is resized, not much larger than need be."""
     shape = _shape(encoded)
     if shape is None:
-        image = data_prepare.decode(encoded, 0, channels, what, upright=False)
+        image = decode(encoded, 0, channels, what, upright=False)
         box = random_box(*image.shape[:2], rng)
     else:
         box = random_box(*shape, rng)
@@ -58,7 +58,7 @@ def centre_crop(encoded: bytes, size: int, channels: int, what: object, shorter:
     """The middle of an image whose shorter side is made `shorter`, as (size, size, channels)."""
     shape = _shape(encoded)
     if shape is None:
-        image = data_prepare.decode(encoded, 0, channels, what, upright=False)
+        image = decode(encoded, 0, channels, what, upright=False)
         shape = image.shape[:2]
     else:
         image, _ = _decode(encoded, channels, what, shape, min(shape) / shorter)
@@ -103,7 +103,30 @@ def _decode(
         )
         return image, by
     except ValueError:  # cv2 reads some that are damaged
-        return data_prepare.decode(encoded, 0, channels, what, upright=False), 1
+        return decode(encoded, 0, channels, what, upright=False), 1
+
+
+def decode(
+    encoded: bytes, size: int, channels: int, what: object, *, upright: bool = True
+) -> np.ndarray:
+    """Decode to (size, size, channels); size 0 keeps the image's, channels 0 its colours.
+
+    upright: turned as a camera's EXIF note says.
+    """
+    flags = {0: cv2.IMREAD_UNCHANGED, 1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB}[channels]
+    if not upright:
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+    except cv2.error:  # an empty file
+        image = None
+    if image is None:
+        raise DataError(f"{what} cannot be read as an image; repair or remove it")
+    if size and image.shape[:2] != (size, size):
+        image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
+    if image.ndim == 2:
+        image = image[..., None]
+    return image if channels or image.shape[2] == 1 else image[..., :3]
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
 from istanas_jax.data_prepare import Split
 from istanas_jax.files import check_regular
 from istanas_jax.image_sources import DataError, Found
+from istanas_jax.preparation import Preparation
 
 MOST = np.iinfo(np.int32).max  # what labels are stored as
 
@@ -24,7 +26,9 @@ def read_npz(path: str) -> Found:
         gap = np.flatnonzero(present != np.arange(present.size))[0]
         raise DataError(f"{path}: no image has label {gap}; number the classes without gaps")
     names = [str(label) for label in present]
-    return Found(train, names, (lambda: _part(path, "test_")) if "test_images" in keys else None)
+    read_test = partial(_part, path, "test_") if "test_images" in keys else None
+    size, _, channels = train.image_shape
+    return Found(train, names, read_test, Preparation(size, channels))
 
 
 def _part(path: str, prefix: str) -> Split:

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from istanas_jax import data
 from istanas_jax.data import Dataset
 from istanas_jax.parallel import Devices
+from istanas_jax.preparation import Preparation
 from istanas_jax.session import Session
 
 # Training images of sets that need not be at hand.
@@ -37,7 +38,8 @@ def outline(config: ConfigDict) -> Dataset:
     images = Outline(SIZES[config.name], shape)
     names = tuple(map(str, range(config.classes)))
     mean, std = (np.asarray(x, np.float32) for x in (config.mean, config.std))
-    return Dataset(config.name, images, names, mean, std, lambda: images)
+    how = Preparation(config.image_size, config.image_channels, config.get("resize", 0))
+    return Dataset(config.name, images, names, mean, std, lambda: images, how)
 
 
 def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from etils import epath
 
-from istanas_jax import data_prepare
-from istanas_jax.export import MODEL, NETWORK, ExportError, load_model, logits
+from istanas_jax.export import logits
+from istanas_jax.exported import MODEL, NETWORK, ExportError, open_export
 from istanas_jax.files import as_path
 from istanas_jax.image_sources import SUFFIXES, DataError, read_image
+from istanas_jax.preparation import Preparation
 from istanas_jax.trained import load_trained
-from istanas_jax.workdir import Workdir
 
 BATCH = 64  # images at a time
 
@@ -31,8 +31,7 @@ class Prediction(NamedTuple):
 
 class _Network(NamedTuple):
     logits: Callable  # uint8 (B, H, W, C) -> (B, classes)
-    image_size: int
-    image_channels: int
+    preparation: Preparation
     class_names: tuple[str, ...]
 
 
@@ -45,20 +44,24 @@ def predict(
       source: the folder of a finished run, of an export, or an export's model.stablehlo; of an
         export only that file and network.json are read.
       paths: image files, or folders, of which all images are taken, those in folders inside too.
-      top: how many classes to name.
+      top: how many classes to name, at least 1; all of them if there are fewer.
 
-    Images get the network's size and channels. A DataError names one that cannot be read.
+    Images are prepared as those were that the network was tested on. A DataError names one that
+    cannot be read.
     """
+    if top < 1:
+        raise DataError(f"top is {top}: name at least 1 class")
     files = _image_files(paths)  # first: it takes no time, and is what people mistype
     network = _load(source)
-    if network.image_channels not in (1, 3):
+    if network.preparation.channels not in (1, 3):
         raise DataError(
-            f"{source} takes images of {network.image_channels} channels; image files have 1 or 3"
+            f"{source} takes images of {network.preparation.channels} channels; image files have "
+            "1 or 3"
         )
     batch = max(1, min(BATCH, len(files)))
     for start in range(0, len(files), batch):
         some = files[start : start + batch]
-        images = _read(some, batch, network)
+        images = _read(some, batch, network.preparation)
         scores = np.asarray(network.logits(images), np.float64)[: len(some)]
         shares = np.exp(scores - scores.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
@@ -82,31 +85,23 @@ def lines(predictions: Iterable[Prediction], *, as_json: bool = False) -> Iterat
 def _load(source: str | os.PathLike) -> _Network:
     path = as_path(source)
     if path.is_file():
-        if path.name == NETWORK or not (path.parent / NETWORK).exists():
+        if path.name != MODEL or not (path.parent / NETWORK).exists():
             raise ExportError(f"{path} is not an export's {MODEL} beside its {NETWORK}")
-        return _load_export(path)
+        return _load_export(path.parent)
     if (path / NETWORK).exists():
-        return _load_export(path / MODEL)
+        return _load_export(path)
     trained = load_trained(source)
     evaluate = jax.jit(lambda variables, images: logits(trained, variables, images))
     return _Network(
         lambda images: evaluate(trained.variables, images),
-        trained.image_size,
-        trained.net.image_channels,
+        trained.preparation,
         trained.class_names,
     )
 
 
-def _load_export(model: epath.Path) -> _Network:
-    about = Workdir(model.parent).read(NETWORK)
-    if "class_names" not in about or not model.exists():
-        raise ExportError(f"the export in {model.parent} was not finished: export again")
-    return _Network(
-        jax.jit(load_model(model.read_bytes()).call),
-        about["image_size"],
-        about["image_channels"],
-        tuple(about["class_names"]),
-    )
+def _load_export(folder: epath.Path) -> _Network:
+    export = open_export(folder)
+    return _Network(jax.jit(export.model().call), export.preparation, export.class_names)
 
 
 def _image_files(paths: Iterable[str | os.PathLike]) -> list[Path]:
@@ -130,13 +125,12 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _read(files: list[Path], batch: int, network: _Network) -> np.ndarray:
+def _read(files: list[Path], batch: int, prepare: Preparation) -> np.ndarray:
     """The images, and black ones up to a whole batch: another number would compile again."""
-    size, channels = network.image_size, network.image_channels
-    images = np.zeros((batch, size, size, channels), np.uint8)
+    images = np.zeros((batch, *prepare.shape), np.uint8)
 
     def read(n: int) -> None:
-        images[n] = data_prepare.decode(read_image(files[n]), size, channels, files[n])
+        images[n] = prepare(read_image(files[n]), files[n])
 
     with ThreadPoolExecutor() as pool:
         for _ in pool.map(read, range(len(files))):

@@ -29,6 +29,7 @@ from istanas_jax.image_sources import (
     find_files,
     find_records,
 )
+from istanas_jax.preparation import Preparation
 
 CROP = 3  # first word of every seed of a crop; `data` has the others
 PIECE = 32  # images that a worker decodes and hands over at a time: 5 MB of 224 x 224
@@ -41,16 +42,13 @@ class StreamedImages:
 
     Args:
       numbers: of the images in the source.
-      size, channels: of what comes out.
-      resize: evaluation makes the shorter side so long and takes the middle of it.
+      preparation: what evaluation does to them; training crops at random to the same size.
       workers: processes that decode; 0 decodes in threads of this process, one per core.
     """
 
     source: Source
     numbers: np.ndarray
-    size: int
-    channels: int
-    resize: int
+    preparation: Preparation
     workers: int = 0
 
     def __len__(self) -> int:
@@ -58,7 +56,7 @@ class StreamedImages:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        return (self.size, self.size, self.channels)
+        return self.preparation.shape
 
     def take(self, indices: np.ndarray) -> "StreamedImages":
         """These images, in this order."""
@@ -83,8 +81,7 @@ class StreamedImages:
         from istanas_jax import jpeg
 
         order = [self.numbers[indices] for indices in order]
-        crop = partial(jpeg.centre_crop, shorter=self.resize) if seed is None else jpeg.random_crop
-        decode = _Decode(self.source, self.image_shape, seed, crop)
+        decode = _Decode(self.source, self.preparation, seed, jpeg.random_crop)
         pieces = _iterate(_Pieces.of(order), decode, self.workers)
         try:
             for batch in order:
@@ -139,26 +136,28 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class _Decode:
-    """What a worker does with the numbers of some images. All it needs is imported with it."""
+    """What a worker does with the numbers of some images."""
 
     source: Source
-    image_shape: tuple[int, int, int]
-    seed: tuple[int, ...] | None
-    crop: Callable[..., np.ndarray]
+    preparation: Preparation
+    seed: tuple[int, ...] | None  # None prepares images as for a test
+    # Of `jpeg`, which is so imported with it, before the threads of a worker begin.
+    random_crop: Callable[..., np.ndarray]
 
     def __call__(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        size, _, channels = self.image_shape
-        images = np.empty((len(numbers), *self.image_shape), np.uint8)
+        images = np.empty((len(numbers), *self.preparation.shape), np.uint8)
         labels = np.empty(len(numbers), np.int32)
         for i, (encoded, label) in enumerate(self.source.read(numbers)):
-            about = (encoded, size, channels, self.source.name_of(numbers[i]))
-            if self.seed is None:
-                images[i] = self.crop(*about)
-            else:
-                rng = np.random.default_rng([CROP, *self.seed, numbers[i]])
-                images[i] = self.crop(*about, rng=rng)
+            images[i] = self._image(encoded, numbers[i])
             labels[i] = label
         return images, labels
+
+    def _image(self, encoded: bytes, number: int) -> np.ndarray:
+        how, what = self.preparation, self.source.name_of(number)
+        if self.seed is None:
+            return how(encoded, what)
+        rng = np.random.default_rng([CROP, *self.seed, number])
+        return self.random_crop(encoded, how.size, how.channels, what, rng)
 
 
 def _iterate(pieces: _Pieces, decode: _Decode, workers: int):
@@ -229,21 +228,22 @@ def open_folder(
     names, train, test = find_files(folder)
     channels = channels or data_prepare.usual_shape(train)[1]
     data_prepare.check_channels(channels, folder)
-    images = partial(_all, size=size, channels=channels, resize=resize, workers=workers)
-    return Found(images(train), names, partial(images, test) if test is not None else None)
+    how = Preparation(size, channels, resize or size)
+    read_test = partial(_all, test, how, workers) if test is not None else None
+    return Found(_all(train, how, workers), names, read_test, how)
 
 
 def open_tfds(name: str, folder: str, *, size: int, resize: int = 0, workers: int = 0) -> Found:
     """A TFDS set that lies prepared in `folder` ("" is TFDS's own default)."""
     _check_size(name, size, resize)
     found = find_records(name, folder)
-    images = partial(_all, size=size, channels=found.image_shape[2], resize=resize, workers=workers)
-    read_test = (lambda: images(found.test())) if found.test else None
-    return Found(images(found.train), found.class_names, read_test)
+    how = Preparation(size, found.image_shape[2], resize or size)
+    read_test = (lambda: _all(found.test(), how, workers)) if found.test else None
+    return Found(_all(found.train, how, workers), found.class_names, read_test, how)
 
 
-def _all(source: Source, *, size: int, resize: int, **how) -> StreamedImages:
-    return StreamedImages(source, np.arange(len(source)), size, resize=resize or size, **how)
+def _all(source: Source, how: Preparation, workers: int) -> StreamedImages:
+    return StreamedImages(source, np.arange(len(source)), how, workers)
 
 
 def _check_size(name: str, size: int, resize: int) -> None:

@@ -11,7 +11,9 @@ from istanas_jax.checkpoints import Checkpoints, read_step
 from istanas_jax.data import Dataset
 from istanas_jax.files import as_path
 from istanas_jax.genotype import Genotype
+from istanas_jax.preparation import Preparation
 from istanas_jax.target_net import TargetNet, init_target
+from istanas_jax.workdir import Workdir
 
 FOLDER = "trained"
 
@@ -21,10 +23,14 @@ class Trained(NamedTuple):
 
     net: TargetNet  # without an auxiliary head
     variables: dict  # params and batch_stats
-    image_size: int
+    preparation: Preparation  # from an image file to pixels
     mean: tuple[float, ...]  # images are (pixels / 255 - mean) / std
     std: tuple[float, ...]
     class_names: tuple[str, ...]
+
+    @property
+    def image_size(self) -> int:
+        return self.preparation.size
 
 
 def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) -> Trained:
@@ -37,7 +43,7 @@ def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) ->
     return Trained(
         net=net.clone(auxiliary=False),
         variables=variables,
-        image_size=dataset.image_size,
+        preparation=dataset.preparation,
         mean=tuple(dataset.mean.tolist()),
         std=tuple(dataset.std.tolist()),
         class_names=tuple(dataset.class_names),
@@ -59,6 +65,7 @@ def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> 
             "dtype": net.dtype,
         },
         "image_size": trained.image_size,
+        "preparation": trained.preparation.to_dict(),
         "mean": trained.mean,
         "std": trained.std,
         "class_names": trained.class_names,
@@ -89,8 +96,24 @@ def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
     return Trained(
         net=net,
         variables=variables,
-        image_size=about["image_size"],
+        preparation=_preparation(about, workdir),
         mean=tuple(about["mean"]),
         std=tuple(about["std"]),
         class_names=tuple(about["class_names"]),
     )
+
+
+def _preparation(about: dict, workdir: str | os.PathLike) -> Preparation:
+    """As stored; of a network from before it was, by the config of its run."""
+    if "preparation" in about:
+        return Preparation.from_dict(about["preparation"])
+    data = (Workdir(workdir).read(Workdir.config_file) or {}).get("data")
+    if data is None:
+        raise CheckpointError(
+            f"{workdir} does not tell how images were prepared for its network: neither the "
+            f"network, which an older version wrote, nor a {Workdir.config_file} does"
+        )
+    size = about["image_size"]
+    resize = (data.get("resize") or size) if data.get("stream") else 0
+    channels = about["net"]["image_channels"]
+    return Preparation.from_dict({"size": size, "channels": channels, "resize": resize})

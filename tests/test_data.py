@@ -255,7 +255,7 @@ def test_one_odd_image_does_not_decide_about_all(tmp_path):
     cv2.imwrite(str(tmp_path / "a" / "000.png"), images(1, 1, 3)[0])
     found = data.load(config(tmp_path))
     assert found.train.image_shape == (6, 6, 1)
-    assert open_folder(tmp_path, size=6).train.channels == 1
+    assert open_folder(tmp_path, size=6).preparation.channels == 1
     for i, path in enumerate(sorted(tmp_path.glob("*/*.png"))):
         cv2.imwrite(str(path), images(1, 5 + i, 3)[0][: 4 + i])  # of any size, and not square
     assert data.load(config(tmp_path)).train.image_shape == (10, 10, 3)

@@ -18,6 +18,7 @@ from istanas_jax.export import export, load_model, logits, stablehlo, table
 from istanas_jax.folding import fold_batch_norms
 from istanas_jax.genotype import Genotype
 from istanas_jax.interop import load_release_state
+from istanas_jax.preparation import Preparation
 from istanas_jax.target_net import TargetNet, init_target
 from istanas_jax.trained import Trained, load_trained, save_trained
 
@@ -50,7 +51,7 @@ def trained(regime: str, stem: str = "cifar", channels: int = 3) -> Trained:
     variables = init_target(net, jax.random.key(0), size)
     variables = jax.device_get(jax.tree_util.tree_map_with_path(perturb, variables))
     mean, std = (0.5, 0.4, 0.3)[:channels], (0.2, 0.3, 0.25)[:channels]
-    return Trained(net, variables, size, mean, std, CLASSES)
+    return Trained(net, variables, Preparation(size, channels), mean, std, CLASSES)
 
 
 def pixels(network: Trained, count: int) -> np.ndarray:

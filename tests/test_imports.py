@@ -16,7 +16,7 @@ LEVELS = [
         "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
         "selection interop describe describe_all "
         "bn_absorption folding budget",
-        "config_bounds run_files memory dry_run "
+        "config_bounds preparation exported run_files memory dry_run "
         "data data_prepare npz streaming jpeg image_sources augment distributed parallel "
         "train_state optimizers steps search_steps methods.base methods.ista methods.tables "
         "methods.darts methods.pc_darts methods.snas methods.nasp methods.pdarts "
@@ -43,7 +43,7 @@ ONLY_IN = {
     "orbax": {"checkpoints"},
     "tensorstore": {"checkpoint_files"},
     "tensorflow_datasets": {"image_sources"},
-    "cv2": {"data_prepare", "image_sources", "jpeg"},
+    "cv2": {"image_sources", "jpeg"},
     "grain": {"streaming"},
     "simplejpeg": {"jpeg"},
     "matplotlib": {"curves", "studies.figures"},

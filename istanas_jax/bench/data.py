@@ -89,7 +89,7 @@ def _picture(rng: np.random.Generator, width: int, height: int) -> Image.Image:
 
 
 def _measure(train: StreamedImages, images: int, rounds: int) -> dict:
-    source, size, channels = train.source, train.size, train.channels
+    source, (size, _, channels) = train.source, train.image_shape
     few = [int(n) for n in np.random.default_rng(0).permutation(len(train))[:SYNTHETIC]]
     encoded = [image for image, _ in source.read(few)]
     seeds = iter(range(10**9))
