@@ -116,6 +116,17 @@ PLACES = {  # of a path: schedule, phase, step, epoch, whether the phase is over
 }
 
 
+def test_an_implicit_search_is_shown_as_recovered(runs, tmp_path, capsys):
+    """It runs with z(b), which the checkpoint does not hold."""
+    place = shutil.copytree(runs / "two", tmp_path / "run")
+    told = "coefficient, both of the last recovery"
+    assert told not in page(capsys, place / "checkpoints" / "search_0")
+    settings = json.loads((place / "config.json").read_text())
+    settings["architecture"]["implicit"] = True
+    (place / "config.json").write_text(json.dumps(settings))
+    assert told in page(capsys, place / "checkpoints" / "search_0")
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_every_phase(runs, capsys, place):
     schedule, phase, step, epoch, over, frozen = PLACES[place]

@@ -109,12 +109,14 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
     """Both cells: of a search as they are now, later as they were found."""
     arch = {field: arrays.get(f"arch.{field}") for field in FIELDS}
     if all(x is not None for x in arch.values()):
-        lam = checkpoint.config.get("architecture", {}).get("lam")
+        settings = checkpoint.config.get("architecture", {})
+        lam = settings.get("lam")
         replay = _replay(checkpoint)
         return {
             "source": "checkpoint",
             "genotype": genotype_of(arch["support"]).to_dict(),
             "lambda": lam,
+            "implicit": bool(settings.get("implicit")),
             "recovered_at_step": replay.step if replay else None,
             "uncertified": int(arrays["uncertified"]) if "uncertified" in arrays else None,
             "nodes": describe_nodes(arch, lam, replay),

@@ -103,7 +103,9 @@ def _architecture(found: dict) -> str:
 
 def _legend(found: dict) -> str:
     if "nodes" in found:
-        return ": operation, flat index, z, coefficient"
+        # Without jax the z(b) that such a search runs with cannot be recovered here.
+        by = ", both of the last recovery" if found.get("implicit") else ""
+        return f": operation, flat index, z, coefficient{by}"
     return ": operation, coefficient" if found.get("coefficients") else ""
 
 
