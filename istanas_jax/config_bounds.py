@@ -5,7 +5,7 @@ number that is not finite.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -69,16 +69,15 @@ def positive(high: float) -> Rule:
     )
 
 
-def each(rule: Rule, lengths: tuple[int, ...] = ()) -> Rule:
-    """Several values, as many as one of `lengths` says, or any number of them."""
-    words = f"{' or '.join(map(str, lengths)) or 'some'} values, each {rule.words}"
+def each(rule: Rule, lengths: Container[int] = range(10_000)) -> Rule:
+    """Several values; `lengths` says how many there may be."""
     return Rule(
         lambda values: (
             isinstance(values, tuple | list)
-            and (not lengths or len(values) in lengths)
+            and len(values) in lengths
             and all(map(rule.good, values))
         ),
-        words,
+        f"some values, each {rule.words}",
     )
 
 
@@ -174,11 +173,11 @@ OWN = {  # of each search method
     "nasp": ALPHA,
     "pdarts": ALPHA
     | {
-        "stage_cells": each(whole(1, 1000)),
-        "candidates": each(whole(1, 8)),
+        "stage_cells": each(whole(1, 1000), range(1, 10)),
+        "candidates": each(whole(1, 8), range(1, 10)),
         "epochs": whole(1, 100_000),
         "warmup_epochs": whole(0, 100_000),
-        "dropout": each(FRACTION),
+        "dropout": each(FRACTION, range(1, 10)),
         "dropout_decay": number(0, 1000),
         "max_skips": whole(0, 1000),
     },

@@ -99,7 +99,17 @@ def _nearest(key: str, known: list[str]) -> str:
     if not close:  # perhaps the right name in the wrong part
         last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
         close = [last[m] for m in difflib.get_close_matches(key.rsplit(".", 1)[-1], last, 1, 0.5)]
-    return f", did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+    return f", did you mean {close[0]}?" if close else f"; there are: {_beside(key, known)}"
+
+
+def _beside(key: str, known: list[str]) -> str:
+    """What there is in the part that the key names, or in the whole config; parts as `part.*`."""
+    part = key
+    while part and not any(k.startswith(f"{part}.") for k in known):
+        part = part.rpartition(".")[0]
+    prefix = f"{part}." if part else ""
+    rest = [k.removeprefix(prefix).split(".") for k in known if k.startswith(prefix)]
+    return ", ".join(dict.fromkeys(prefix + k[0] + (".*" if k[1:] else "") for k in rest))
 
 
 def _run_file(spec: str) -> ConfigDict:

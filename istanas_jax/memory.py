@@ -99,6 +99,7 @@ def phases(session: Session) -> list[Phase]:
             nets["train"] = one_stage_net(session, config.train, some), False
     found = []
     for name, (net, dense) in nets.items():
+        _check(net, name, dataset.image_size)
         need = need_of(net, dataset.image_size, dense=dense)
         images = config[name].batch / (len(session.devices) * config[name].accumulate)
         size = _sharing(session.devices) * need.of(images)
@@ -106,6 +107,21 @@ def phases(session: Session) -> list[Phase]:
             Phase(name, net.cells, epochs.get(name) or config[name].epochs, need, images, size)
         )
     return found
+
+
+def _check(net: SuperNet | TargetNet, name: str, image_size: int) -> None:
+    """Raise what the network would say about its sizes when it is built, perhaps days later."""
+    if isinstance(net, SuperNet):
+        for plan in net.plans():
+            net.spec(plan)
+        counts = count_supernet(net, image_size=image_size)
+    else:
+        counts = count(net, image_size)
+    if net.auxiliary and counts.parameters_with_auxiliary is None:
+        raise ValueError(
+            f"{name}.auxiliary_weight must be 0: too few of the images' {image_size} pixels are "
+            "left for the auxiliary head"
+        )
 
 
 def _sharing(devices: Devices) -> int:

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from report_runs import make_run
 
 from istanas_jax import cli
-from istanas_jax.config_bounds import values_of
-from istanas_jax.config_files import load_config
+from istanas_jax.config_bounds import BOUNDS
 from istanas_jax.genotype import random_genotype
+from istanas_jax.methods import METHODS
 
 CASES = {"overrides": 350, "genotypes": 250, "npz": 200, "folders": 300}
 LONGEST = 60.0  # seconds that a case may take on a busy machine: more is a hang
-DIGITS = "configs/digits.py:tiny"
-KEYS = [key for key, _ in values_of(load_config(DIGITS))]
+DIGITS, ONE_STAGE = "configs/digits.py:tiny", "configs/digits.py:one_stage_tiny"
+KEYS = sorted(BOUNDS)
 
 
 def cases(name: str):
@@ -97,12 +97,18 @@ TYPED = st.one_of(NUMBERS.map(str), NUMBERS.map(repr), WORDS)
 @given(
     chosen=st.lists(st.tuples(st.sampled_from(KEYS), TYPED), min_size=1, max_size=3),
     command=st.sampled_from(["run", "run", "search", "retrain"]),
+    base=st.sampled_from([*METHODS, "one_stage"]),
 )
-def test_config_overrides(chosen, command):
+def test_config_overrides(chosen, command, base):
     overrides = [f"--config.{key}={value}" for key, value in chosen]
     more = ["--genotype", "random:1"] if command == "retrain" else []
+    config = DIGITS
+    if base == "one_stage":
+        config = ONE_STAGE
+    else:
+        more.append(f"--config.search.method={base}")
     with new_folder() as folder:
-        where = ["--config", DIGITS, "--workdir", folder / "new" / "run"]
+        where = ["--config", config, "--workdir", folder / "new" / "run"]
         run(command, *where, *more, *overrides, "--dry-run")
 
 

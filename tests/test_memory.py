@@ -77,3 +77,15 @@ def test_dry_run_writes_nothing(tmp_path, capsys):
     assert cli.main([*run, "--dry-run", "--config.data.pad=8"]) == 2
     assert "data.pad is 8, it must be below the images' 8 pixels" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["retrain.auxiliary_weight=0.4"], r"retrain\.auxiliary_weight must be 0: too few of the"),
+        (["search.method=pc_darts", "search.pc_darts.partial=3"], "operations see one in 3"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_found_at_the_start(overrides, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        memory.check_memory(session(*overrides, spec="configs/digits.py:tiny"))
