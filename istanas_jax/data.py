@@ -8,7 +8,8 @@ images it would have seen.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax import data_prepare, streaming
 from istanas_jax.data_prepare import Split
+from istanas_jax.fingerprints import Marks, TestFacts, checksum, marks_of
 from istanas_jax.image_sources import DataError, Found, check_is_no_path
 from istanas_jax.npz import read_npz
 from istanas_jax.preparation import Preparation
@@ -55,21 +57,38 @@ class Dataset:
     std: np.ndarray  # float32 (C,)
     read_test: Callable[[], Images]
     preparation: Preparation  # of an image file, to be seen as the test images are
+    test_marks: Marks = field(default_factory=dict)  # what test images are known by
 
     def test(self) -> Images:
         """The test images, read now: a run does so once, at its end."""
-        test = _checked(self.read_test(), f"{self.name} (test)")
+        test = self.read_test()
+        self.check_test(test)
+        return test
+
+    def check_test(self, test: Images | TestFacts) -> None:
+        """Raise if these test images cannot be those of this set."""
+        _checked(test, f"{self.name} (test)")
         if test.image_shape != self.train.image_shape:
             raise DataError(
                 f"{self.name}: test images are {_shape(test)}, training images "
                 f"{_shape(self.train)}; make them equal"
             )
-        if isinstance(test, Split) and test.labels.max() >= self.classes:
+        labels = getattr(test, "labels", np.zeros(1))  # streamed images have none at hand
+        if labels.max() >= self.classes:
             raise DataError(
-                f"{self.name}: a test image has label {test.labels.max()}, but the training "
-                f"labels end at {self.classes - 1}"
+                f"{self.name}: a test image has label {labels.max()}, but the training labels end "
+                f"at {self.classes - 1}"
             )
-        return test
+
+    @cached_property
+    def marks(self) -> Marks:
+        """What the whole set is known by."""
+        return {
+            "classes": self.classes,
+            "class_names": checksum("\n".join(self.class_names).encode()),
+            "train": marks_of(self.train),
+            "test": self.test_marks,
+        }
 
     @property
     def classes(self) -> int:
@@ -122,17 +141,22 @@ def load(config: ConfigDict) -> Dataset:
                 f"{config.name} has {key} {value}, but the config says {config[key]}; "
                 f"give --config.data.{key}={value}, or 0 to take what the data has"
             )
-    read_test = found.read_test
+    read_test, look_at_test = found.read_test, found.look_at_test
     if read_test is None:
         rest, chosen = _choose_test(train.read_labels(), config.test, config.name)
         test, train = train.take(chosen), train.take(rest)
         read_test = lambda: test  # noqa: E731
     mean, std = _statistics(train, config)
     names = tuple(found.class_names)
-    return Dataset(config.name, train, names, mean, std, read_test, found.preparation)
+    dataset = Dataset(config.name, train, names, mean, std, read_test, found.preparation)
+    if look_at_test is None:
+        return replace(dataset, test_marks=marks_of(read_test()))
+    facts = look_at_test()
+    dataset.check_test(facts)
+    return replace(dataset, test_marks=facts.marks)
 
 
-def _checked(split: Images, name: str) -> Images:
+def _checked(split: Images | TestFacts, name: str) -> Images:
     if not len(split):
         raise DataError(f"{name} has no images")
     height, width, _ = split.image_shape
@@ -144,12 +168,12 @@ def _checked(split: Images, name: str) -> Images:
             f"{SMALLEST} x {SMALLEST}"
         )
     # Labels that are streamed would have to be read from end to end; they are the class's number.
-    if isinstance(split, Split) and split.labels.min() < 0:
-        raise DataError(f"{name}: an image has label {split.labels.min()}; labels count from 0")
+    if (least := getattr(split, "labels", np.zeros(1)).min()) < 0:
+        raise DataError(f"{name}: an image has label {least}; labels count from 0")
     return split
 
 
-def _shape(split: Images) -> str:
+def _shape(split: Images | TestFacts) -> str:
     return " x ".join(map(str, split.image_shape))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from istanas_jax.fingerprints import look_at
 from istanas_jax.image_sources import DataError, Found, Source, find_files, find_records
 from istanas_jax.preparation import Preparation
 
@@ -56,8 +57,10 @@ def read_folder(folder: Path, size: int, channels: int) -> Found:
         size, channels = size or side, channels or colours
     check_channels(channels, folder)
     how = Preparation(size, channels)
-    read_test = partial(_read, test, how) if test is not None else None
-    return Found(_read(train, how), names, read_test, how)
+    if test is None:
+        return Found(_read(train, how), names, None, how)
+    look = partial(look_at, test, (size, size, channels))
+    return Found(_read(train, how), names, partial(_read, test, how), how, look)
 
 
 def usual_shape(source: Source) -> tuple[int, int]:
@@ -118,6 +121,10 @@ def read_tfds(name: str, folder: str, size: int) -> Found:
         raise DataError(
             f"{name}: images are not square or differ in size; give --config.data.image_size"
         )
-    how = Preparation(size or height, channels)
-    read_test = (lambda: _read(found.test(), how)) if found.test else None
-    return Found(_read(found.train, how), found.class_names, read_test, how)
+    size = size or height
+    how = Preparation(size, channels)
+    train, classes = _read(found.train, how), found.class_names
+    if found.test is None:
+        return Found(train, classes, None, how)
+    look = lambda: look_at(found.test(), (size, size, channels))  # noqa: E731
+    return Found(train, classes, lambda: _read(found.test(), how), how, look)

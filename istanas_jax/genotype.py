@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import json
 import os
 import random
@@ -175,6 +176,11 @@ class Genotype:
             plain[kind] = [pair for node in nodes for pair in node] if flat else nodes
             plain[f"{kind}_concat"] = list(getattr(self, f"{kind}_concat"))
         return plain
+
+    @property
+    def digest(self) -> str:
+        """A hash that stays the same from one process to another, for what is made of it."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Genotype:

@@ -39,6 +39,7 @@ class Found(NamedTuple):
     class_names: Sequence[str]
     read_test: Callable[[], Any] | None  # None: the data has no test images of its own
     preparation: Preparation  # of images as a test sees them; arrays are as they are
+    look_at_test: Callable[[], Any] | None = None  # `fingerprints.TestFacts` of those it has
 
 
 def check_is_no_path(name: str) -> None:
@@ -145,6 +146,7 @@ class Records:
     name: str  # of set and split
     records: Any  # array_record's source of bytes
     keys: tuple[str, str]  # the features that hold image and label
+    files: tuple[str, ...]  # that hold the records
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """In another process. Its threads, importing TFDS at the same time, would wait forever."""
@@ -217,7 +219,8 @@ def _records(builder, split: str, keys: tuple[str, str]) -> Records:
 
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     records = builder.as_data_source(split=split, deserialize_method=raw).data_source
-    return Records(f"{builder.name} {split}", records, keys)
+    files = tuple(map(os.fspath, builder.info.splits[split].filepaths))
+    return Records(f"{builder.name} {split}", records, keys, files)
 
 
 def _labelled(splits: list[Callable[[], Records]]) -> Records:

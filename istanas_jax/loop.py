@@ -35,6 +35,7 @@ class Task(Protocol):
     steps_per_epoch: int
     batch: int
     notes: dict[str, Any]  # of the epoch so far, JSON-able; kept in checkpoints
+    origin: dict[str, Any]  # JSON-able: what its checkpoints are of, besides the config
     finished: bool  # set by `before`: there is nothing left to do
 
     def compile(self, state) -> None: ...
@@ -225,7 +226,7 @@ class _Fit:
             state, figures = self.task.end_epoch(state)
         self.score = figures.get("heldout_accuracy")
         row = {"phase": self.task.name, "step": step, "epoch": step // self.task.steps_per_epoch}
-        row |= figures | self.task.notes
+        row |= self.task.notes | figures
         row |= {
             "learning_rate": self.task.learning_rate(step - 1),
             "images_per_second": round(self._rate(), 1),
@@ -273,6 +274,7 @@ class _Fit:
                 state,
                 about={
                     "phase": self.task.name,
+                    **self.task.origin,
                     "epoch": step // self.task.steps_per_epoch,
                     "notes": self.task.notes,
                     "finished": self.task.finished,

@@ -1,5 +1,6 @@
 """Images and labels in an .npz file, each array checked before anything is made of it."""
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -8,6 +9,7 @@ import numpy as np
 
 from istanas_jax.data_prepare import Split
 from istanas_jax.files import check_regular
+from istanas_jax.fingerprints import TestFacts, checksum
 from istanas_jax.image_sources import DataError, Found
 from istanas_jax.preparation import Preparation
 
@@ -26,13 +28,41 @@ def read_npz(path: str) -> Found:
         gap = np.flatnonzero(present != np.arange(present.size))[0]
         raise DataError(f"{path}: no image has label {gap}; number the classes without gaps")
     names = [str(label) for label in present]
-    read_test = partial(_part, path, "test_") if "test_images" in keys else None
     size, _, channels = train.image_shape
-    return Found(train, names, read_test, Preparation(size, channels))
+    how = Preparation(size, channels)
+    if "test_images" not in keys:
+        return Found(train, names, None, how)
+    look = partial(_look_at, path, "test_")
+    return Found(train, names, partial(_part, path, "test_"), how, look)
 
 
 def _part(path: str, prefix: str) -> Split:
     images, labels = (_array(path, f"{prefix}{key}") for key in ("images", "labels"))
+    _check(path, prefix, images, labels)
+    return Split(images if images.ndim == 4 else images[..., None], labels.astype(np.int32))
+
+
+def _look_at(path: str, prefix: str) -> TestFacts:
+    """The labels, and what the file's directory and the array's header say of the images."""
+    labels, key = _array(path, f"{prefix}labels"), f"{prefix}images"
+    try:
+        with zipfile.ZipFile(path) as file, file.open(f"{key}.npy") as member:
+            newer = np.lib.format.read_magic(member) > (1, 0)
+            of = np.lib.format
+            read = of.read_array_header_2_0 if newer else of.read_array_header_1_0
+            shape, _, dtype = read(member)
+            content = f"{file.getinfo(f'{key}.npy').CRC:08x}"
+    except Exception as error:  # as in `_array`
+        raise DataError(f"{path}: {key} cannot be read: {_line(error)}") from None
+    images = np.broadcast_to(np.zeros((), dtype), shape)  # takes no memory
+    _check(path, prefix, images, labels)
+    image_shape = (*shape[1:], 1)[:3]
+    marks = {"images": len(labels), "shape": list(image_shape)}
+    marks |= {"labels": checksum(labels.astype(np.int32)), "content": content}
+    return TestFacts(len(labels), image_shape, labels, marks)
+
+
+def _check(path: str, prefix: str, images: np.ndarray, labels: np.ndarray) -> None:
     if images.dtype != np.uint8:
         raise DataError(f"{path}: {prefix}images must be uint8 of 0 ... 255, not {images.dtype}")
     if images.ndim not in (3, 4) or labels.ndim != 1:
@@ -55,7 +85,6 @@ def _part(path: str, prefix: str) -> Split:
                 f"{path}: {prefix}labels has a label {label}; labels number the classes and "
                 "count from 0"
             )
-    return Split(images if images.ndim == 4 else images[..., None], labels.astype(np.int32))
 
 
 def _array(path: str, key: str) -> np.ndarray:

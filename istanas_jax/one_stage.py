@@ -20,6 +20,7 @@ from istanas_jax.genotype import Genotype
 from istanas_jax.loop import TrainingError, fit
 from istanas_jax.memory import check_memory
 from istanas_jax.search import OneStageSearch, one_stage_net, supports_of
+from istanas_jax.search_accuracy import read_search
 from istanas_jax.selection import select_params, select_stats
 from istanas_jax.session import (
     Session,
@@ -70,6 +71,7 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
     open_nodes = int(np.sum(~np.asarray(state.arch.frozen)))
     figures = search.result(state, seconds) if session.workdir.read("search_0.json") is None else {}
     found = each_once(session, "search", 1, lambda _: figures | {"frozen_by_limit": open_nodes})[0]
+    found = read_search(found, session.config)
     if open_nodes:
         session.say(
             f"search 0: after {search.epochs} epochs {open_nodes} nodes have not come to rest; "
@@ -111,7 +113,8 @@ def _train(task: TrainTask, start: TrainState, weights: Float[Array, "cells node
     save_trained(session.workdir.path, absorbed)
     plain = TrainTask(session, task.net, session.config.train, kind="train")
     test = plain.evaluate(session.devices.replicate(after), session.dataset.test())
-    figures = {"seed": task.seed, "seconds": seconds, "absorption_difference": difference}
+    figures = {"seed": task.seed, **task.origin, "seconds": seconds}
+    figures["absorption_difference"] = difference
     figures |= {f"test_{key}": value for key, value in test.items()}
     return figures
 

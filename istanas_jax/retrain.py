@@ -15,6 +15,7 @@ from istanas_jax.session import (
     write_result,
 )
 from istanas_jax.training import TrainTask, retrain_net
+from istanas_jax.workdir import WorkdirError
 
 
 def config_for(
@@ -48,6 +49,12 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
+        before = session.workdir.read("genotype.json")
+        if before is not None and genotype.Genotype.from_dict(before) != found:
+            raise WorkdirError(
+                f"{workdir} holds trainings of other cells than {config.genotype} now gives; "
+                "choose another folder"
+            )
         check_memory(session)
         task = TrainTask(session, retrain_net(session, found), config.retrain)
         write_architecture(session, found)

@@ -19,6 +19,7 @@ from istanas_jax.config_bounds import (
     whole,
 )
 from istanas_jax.genotype import Genotype
+from istanas_jax.search_accuracy import IMAGES
 
 ANY_NUMBER = number(-1e300, 1e300)
 COUNT = whole(0, 10**15)
@@ -42,6 +43,10 @@ def _or_null(rule: Rule) -> Rule:
 
 
 GENOTYPE = Rule(_is_genotype, "a genotype")
+HASH = Rule(
+    lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{16}", value)),
+    "16 hexadecimal digits",
+)
 MEASURED = Rule(_is_measured, "a number")
 COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
 SECONDS = Rule(
@@ -77,10 +82,17 @@ SHAPES: dict[str, Any] = {
         "genotype": GENOTYPE,
         "coefficients": COEFFICIENTS,
         "seconds": SECONDS,
-        "heldout_accuracy?": MEASURED,
+        "accuracy?": MEASURED,
+        "accuracy_of?": Rule(lambda value: value in IMAGES, f"one of {', '.join(IMAGES)}"),
+        "heldout_accuracy?": MEASURED,  # of earlier versions
         "seed?": COUNT,
     },
-    r"(re)?train_\d+\.json": {"seconds": SECONDS, "seed": COUNT, "test_accuracy": SHARE},
+    r"(re)?train_\d+\.json": {
+        "seconds": SECONDS,
+        "seed": COUNT,
+        "test_accuracy": SHARE,
+        "genotype_hash?": HASH,
+    },
     r"result\.json": {
         "genotype": GENOTYPE,
         "test_accuracy": SHARE,
@@ -105,6 +117,8 @@ def faults(name: str, value: Any) -> Iterator[str]:
     for pattern, shape in SHAPES.items():
         if re.fullmatch(pattern, name):
             yield from _faults(value, shape, "")
+    if name.startswith("search_") and not {"accuracy", "heldout_accuracy"} & set(value):
+        yield "accuracy is missing"
 
 
 def row_faults(row: Any) -> Iterator[str]:

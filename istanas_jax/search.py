@@ -5,7 +5,7 @@ step, the images they use, and when they end.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from istanas_jax.loop import fit
 from istanas_jax.methods import find_method
 from istanas_jax.methods.base import Method
 from istanas_jax.recipes import batch_shapes, divide_training, hold_out, make_recipe
+from istanas_jax.search_accuracy import accuracy_of
 from istanas_jax.search_steps import evaluate_super, joint_step
 from istanas_jax.session import Session, add_seconds, once
 from istanas_jax.supernet import SuperNet
@@ -39,9 +40,11 @@ class Search:
 
     regime: str  # of the batch norms
     stage = 0  # of the method's
+    origin: ClassVar[dict] = {}  # a search is made of nothing but its config and images
     batches_per_step: int
     update: Any  # the step, one of `search_steps`
     monitored: Images  # what the result is judged by
+    accuracy_of: str  # which those are
 
     def __init__(self, session: Session, steps_per_epoch: int, target: TargetNet):
         config, dataset = session.config, session.dataset
@@ -142,6 +145,7 @@ class Search:
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
             figures |= {f"heldout_{k}": v for k, v in heldout.items()}
+        figures |= self.method.end_epoch(self, state)
         # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
         for_w, for_b = self.session.devices.replicate((Totals.zero(), Totals.zero()))
         return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
@@ -185,6 +189,7 @@ class TwoStageSearch(Search):
         self.for_w, self.for_b, self.heldout = divide_training(config, session.dataset)
         # As in the paper, whose validation half trains b.
         self.monitored = self.heldout or self.for_b
+        self.accuracy_of = accuracy_of("two_stage", holds_out=self.heldout is not None)
         steps = min(len(self.for_w), len(self.for_b)) // config.search.batch
         self.stage = stage
         method = find_method(config.search.method)
@@ -234,6 +239,7 @@ class OneStageSearch(Search):
         config = session.config
         self.images, self.heldout = hold_out(config, session.dataset)
         self.monitored = self.heldout or self.images
+        self.accuracy_of = accuracy_of("one_stage", holds_out=self.heldout is not None)
         steps = len(self.images) // config.search.batch
         self.method = find_method(config.search.method)(config, steps)
         super().__init__(session, steps, one_stage_net(session, config.search))

@@ -26,7 +26,7 @@ from istanas_jax.progress import format_seconds
 from istanas_jax.provenance import provenance
 from istanas_jax.recipes import check_batches
 from istanas_jax.report import run_page
-from istanas_jax.workdir import Workdir
+from istanas_jax.workdir import DATA, Workdir
 
 
 @dataclass
@@ -60,6 +60,7 @@ def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workd
     workdir = Workdir.open(path, config, writes=is_leader())
     dataset = data.load(config.data)
     check_batches(config, dataset)
+    workdir.check_data(dataset.marks, config.data.name)
     return devices, workdir, dataset
 
 
@@ -67,7 +68,9 @@ def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workd
 def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
     """The run in the folder `path`, new or to be continued."""
     devices, workdir, dataset = prepare(config, path)
-    on_all_hosts(True)  # have seen the folder as it was
+    marks = dataset.marks
+    if not on_all_hosts(marks == from_leader(marks)):  # and all have seen the folder as it was
+        raise ValueError(f"the hosts have different images of {config.data.name}: make them equal")
     with (
         _programs(),
         workdir.work(config),
@@ -79,6 +82,7 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
         screen, lines = (sys.stderr, sys.stdout) if is_leader() else (nowhere, nowhere)
         say = partial(print, file=lines, flush=True)  # also when it is a file
         workdir.write("started.json", provenance(devices))
+        workdir.write(DATA, marks)
         yield Session(workdir, dataset, config, log, replay, devices, stop, screen, say)
 
 

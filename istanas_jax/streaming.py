@@ -21,6 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax import data_prepare
+from istanas_jax.fingerprints import look_at
 from istanas_jax.image_sources import (
     DataError,
     Found,
@@ -229,17 +230,25 @@ def open_folder(
     channels = channels or data_prepare.usual_shape(train)[1]
     data_prepare.check_channels(channels, folder)
     how = Preparation(size, channels, resize or size)
-    read_test = partial(_all, test, how, workers) if test is not None else None
-    return Found(_all(train, how, workers), names, read_test, how)
+    images = _all(train, how, workers)
+    if test is None:
+        return Found(images, names, None, how)
+    look = partial(look_at, test, (size, size, channels))
+    return Found(images, names, partial(_all, test, how, workers), how, look)
 
 
 def open_tfds(name: str, folder: str, *, size: int, resize: int = 0, workers: int = 0) -> Found:
     """A TFDS set that lies prepared in `folder` ("" is TFDS's own default)."""
     _check_size(name, size, resize)
     found = find_records(name, folder)
-    how = Preparation(size, found.image_shape[2], resize or size)
-    read_test = (lambda: _all(found.test(), how, workers)) if found.test else None
-    return Found(_all(found.train, how, workers), found.class_names, read_test, how)
+    shape = (size, size, found.image_shape[2])
+    how = Preparation(size, shape[2], resize or size)
+    images, classes = _all(found.train, how, workers), found.class_names
+    if found.test is None:
+        return Found(images, classes, None, how)
+    # All labels of ImageNet would mean 7 GB read.
+    look = lambda: look_at(found.test(), shape, all_labels=False)  # noqa: E731
+    return Found(images, classes, lambda: _all(found.test(), how, workers), how, look)
 
 
 def _all(source: Source, how: Preparation, workers: int) -> StreamedImages:

@@ -59,6 +59,7 @@ class TrainTask:
         config, dataset = session.config, session.dataset
         self.config, self.dataset, self.session = config, dataset, session
         self.net, self.kind = net, kind
+        self.origin = {"genotype_hash": net.genotype.digest}
         self.epochs, self.batch = phase.epochs, phase.batch
         self.images, self.heldout = hold_out(config, dataset)
         self.steps_per_epoch = len(self.images) // self.batch
@@ -87,7 +88,7 @@ class TrainTask:
         trained = make_trained(self.net, state.params, state.stats, self.dataset)
         save_trained(self.session.workdir.path, trained, number)
         test = self.evaluate(state, self.dataset.test())
-        figures = {"seed": self.seed, "seconds": seconds}
+        figures = {"seed": self.seed, **self.origin, "seconds": seconds}
         figures |= {f"test_{key}": value for key, value in test.items()}
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)

@@ -8,6 +8,7 @@ from istanas_jax.ascii_cells import describe_cells
 from istanas_jax.genotype import Genotype, random_genotype
 from istanas_jax.memory import check_memory
 from istanas_jax.search import make_search
+from istanas_jax.search_accuracy import IMAGES, read_search
 from istanas_jax.session import (
     Session,
     accuracies,
@@ -18,6 +19,7 @@ from istanas_jax.session import (
     write_report,
     write_result,
 )
+from istanas_jax.set_aside import set_aside_others
 from istanas_jax.training import TrainTask, retrain_net
 
 
@@ -54,13 +56,16 @@ def _search(session: Session) -> tuple[list[dict], dict]:
     a = session.config.architecture
     sized = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
     task = make_search(session, sized)
-    searches = each_once(session, "search", session.config.search.runs, task.run)
-    best = max(searches, key=lambda figures: figures["heldout_accuracy"])
+    config = session.config
+    searches = each_once(session, "search", config.search.runs, task.run)
+    searches = [read_search(figures, config) for figures in searches]
+    best = max(searches, key=lambda figures: figures["accuracy"])
     genotype = Genotype.from_dict(best["genotype"])
+    set_aside_others(session, genotype)
     write_architecture(session, genotype, best["coefficients"])
     chosen = f" (the best of {len(searches)})" if len(searches) > 1 else ""
     session.say(
-        f"search: {100 * best['heldout_accuracy']:.2f} % of held-out images right{chosen}, with\n"
-        f"{describe_cells(genotype)}"
+        f"search: {100 * best['accuracy']:.2f} % of {IMAGES[best['accuracy_of']]} right{chosen}, "
+        f"with\n{describe_cells(genotype)}"
     )
     return searches, best

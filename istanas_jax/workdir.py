@@ -16,8 +16,9 @@ from istanas_jax.run_files import faults
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
 LOCK = ".lock"
+DATA = "data.json"  # what the images of a run are known by
 # What a run writes before it has done anything, besides its config.
-FIRST = ("started.json", "metrics.jsonl", "replay.jsonl", "genotype.json")
+FIRST = ("started.json", DATA, "metrics.jsonl", "replay.jsonl", "genotype.json")
 FIRST_FOLDERS = ("cells", "checkpoints", "tensorboard")
 SHOWN = 8  # differences listed before the rest is only counted
 
@@ -62,6 +63,16 @@ class Workdir:
             )
         return workdir
 
+    def check_data(self, marks: dict, name: str) -> None:
+        """Raise if these marks are not those of the images that the run was begun with."""
+        before = self.read(DATA)
+        if before is not None and (differing := _differences(before, marks, ())):
+            raise WorkdirError(
+                f"{name} is not as it was when the run in {self.path} was begun: "
+                f"{', '.join(differing[:SHOWN])}; give it the images it had, or choose another "
+                "folder for a new run"
+            )
+
     def _names(self) -> list[str]:
         """What is in the folder; the first look at it, so it says what is wrong with it."""
         try:
@@ -92,9 +103,10 @@ class Workdir:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with self._locked():
-                new = self.read(self.config_file) is None
+                before = self.read(self.config_file)
+                new = before is None
                 try:
-                    if new:
+                    if before != _plain(config):  # other runs, perhaps: it says what was asked for
                         self._begin(config)
                     yield
                 except BaseException:
@@ -205,6 +217,13 @@ def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
             was = "was not set" if old is missing else f"was {old}"
             said.append(f"{key} {was}, is {'not set' if new is missing else new}")
     return said
+
+
+def phase_epochs(config: dict, phase: str) -> int | None:
+    """Of a phase ("search 0 stage 1"), by what config.json holds; a method may have its own."""
+    part = config.get(phase.split()[0]) or {}
+    own = part.get(part.get("method")) or {}
+    return own.get("epochs", part.get("epochs"))
 
 
 def flat(tree: dict, prefix: str = "") -> dict[str, Any]:

@@ -100,7 +100,8 @@ def make_run(
         found = recoveries(number, epochs=epochs, per_epoch=per_epoch, nodes=nodes)
         moves += found
         genotype = Genotype.from_supports(*found[-1]["support"]).to_dict()
-        figures = {"seed": number, "genotype": genotype, "heldout_accuracy": 0.9}
+        figures = {"seed": number, "genotype": genotype, "accuracy": 0.9}
+        figures["accuracy_of"] = "b"
         figures |= {"coefficients": found[-1]["coefficients"], "seconds": rows[-1]["seconds"]}
         (folder / f"search_{number}.json").write_text(json.dumps(figures))
     (folder / "genotype.json").write_text(json.dumps(genotype))

@@ -167,16 +167,18 @@ def test_damaged_npz(tmp_path):
 
 def test_test_part_must_fit_the_training_part(tmp_path):
     path = tmp_path / "set.npz"
-    np.savez(path, **GOOD, test_images=images(2, 5), test_labels=np.zeros(2, int))
-    found = data.load(config(path))  # not read yet
-    with pytest.raises(DataError, match="test images are 5 x 5 x 1"):
-        found.test()
-    np.savez(path, **GOOD, test_images=images(2), test_labels=np.full(2, 2))
-    with pytest.raises(DataError, match="label 2"):
-        found.test()
-    np.savez(path, **GOOD, test_images=images(2), test_labels=np.full(2, 2**32))
-    with pytest.raises(DataError, match="test_labels has a label 4294967296"):
-        found.test()
+    np.savez(path, **GOOD, test_images=images(2), test_labels=np.zeros(2, int))
+    found = data.load(config(path))
+    for size, label, words in (
+        (5, 0, "test images are 5 x 5 x 1"),
+        (6, 2, "label 2"),
+        (6, 2**32, "test_labels has a label 4294967296"),
+    ):
+        np.savez(path, **GOOD, test_images=images(2, size), test_labels=np.full(2, label))
+        with pytest.raises(DataError, match=words):
+            data.load(config(path))  # at once
+        with pytest.raises(DataError, match=words):
+            found.test()  # when it became so in between
 
 
 def test_files_that_are_not_there_or_not_npz(tmp_path):

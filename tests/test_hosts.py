@@ -26,7 +26,7 @@ OVERRIDES = [
     "--config.recovery.every=3",
     "--config.search.epochs=10000",  # of 5 steps
     "--config.checkpoint.every_steps=5",
-    "--config.checkpoint.keep=100000",
+    "--config.checkpoint.keep=10000",
 ]
 
 

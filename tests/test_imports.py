@@ -17,6 +17,7 @@ LEVELS = [
         "selection interop describe describe_all "
         "bn_absorption folding budget",
         "config_bounds preparation exported run_files memory dry_run "
+        "fingerprints set_aside search_accuracy "
         "data data_prepare npz streaming jpeg image_sources augment distributed parallel "
         "train_state optimizers steps search_steps methods.base methods.ista methods.tables "
         "methods.darts methods.pc_darts methods.snas methods.nasp methods.pdarts "

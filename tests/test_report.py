@@ -93,6 +93,34 @@ def test_published_cells_without_indices(tmp_path):
     assert "replay" not in [attributes.get("id") for attributes in page.of("section")]
 
 
+@pytest.mark.parametrize(("holdout", "images"), [(0.0, "images of b"), (0.1, "held-out images")])
+def test_accuracies_are_named_by_their_images(tmp_path, holdout, images):
+    """Also of a search whose file, of an earlier version, calls its accuracy held-out."""
+    make_run(tmp_path, finished=False, holdout=holdout)
+    file = tmp_path / "search_0.json"
+    figures = json.loads(file.read_text())
+    figures["heldout_accuracy"] = figures.pop("accuracy")
+    del figures["accuracy_of"]
+    file.write_text(json.dumps(figures))
+    assert f"90.00 % ({images})" in read(run_page.write(tmp_path)).data["searches"]
+
+
+def test_a_search_in_stages(tmp_path):
+    """Its time is that of its stages, counted once; their epochs are the method's own."""
+    make_run(tmp_path, finished=False)
+    whole = json.loads((tmp_path / "config.json").read_text())
+    whole["search"] |= {"method": "pdarts", "pdarts": {"epochs": 25}}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    stages = [epochs_of(f"search 0 stage {number}", 2) for number in (1, 2)]
+    write_rows(tmp_path / "metrics.jsonl", [row for rows in stages for row in rows])
+    before = gather(tmp_path)
+    spent = before.ended["search 0"]["seconds"]["total"]
+    assert before.total_seconds == spent
+    (tmp_path / "search_0.json").unlink()
+    assert gather(tmp_path).total_seconds == sum(rows[-1]["seconds"]["total"] for rows in stages)
+    assert ("epochs of search 0 stage 2", "2 of 25", "") in run_page.headline(gather(tmp_path))
+
+
 def test_numbers_of_the_charts(run):
     facts = gather(run)
     found = {(chart["kind"], chart["title"]): chart for chart in charts(facts)}

@@ -13,47 +13,20 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from reads import Reads
+from tiny_runs import fake_run, rows, timeless, tiny, two_nodes
 
 from istanas_jax import two_stage
+from istanas_jax.architecture import recover
+from istanas_jax.budget import Budget
 from istanas_jax.config_files import keys, load_config
-from istanas_jax.genotype import Genotype, random_genotype
+from istanas_jax.genotype import Genotype
 from istanas_jax.interrupts import Interrupted
 from istanas_jax.loop import TrainingError
 from istanas_jax.methods.ista import recovery_interval
 from istanas_jax.parallel import Devices
-from istanas_jax.search import TwoStageSearch, supports_of
+from istanas_jax.search import OneStageSearch, TwoStageSearch, supports_of
 from istanas_jax.session import open_session
-from istanas_jax.training import TrainTask, retrain_net
-
-SMALL = [
-    "architecture.nodes=2",
-    "search.cells=1",
-    "retrain.cells=1",
-    "search.epochs=3",
-    "retrain.epochs=1",
-    "data.limit=140",
-    # Given, so that most tests compile the same programs.
-    "data.mean=(0.3,)",
-    "data.std=(0.4,)",
-    "search.b.learning_rate=0.02",
-]
-
-
-def tiny(*overrides):
-    spec = str(ROOT / "configs" / "digits.py:tiny")
-    return load_config(spec, [f"--config.{override}" for override in [*SMALL, *overrides]])
-
-
-def two_nodes(session):
-    return retrain_net(session, random_genotype(0, num_nodes=2))
-
-
-def rows(workdir, name="metrics.jsonl"):
-    return [json.loads(line) for line in (workdir / name).read_text().splitlines()]
-
-
-def timeless(workdir):
-    return [row | {"seconds": 0, "images_per_second": 0} for row in rows(workdir)]
+from istanas_jax.training import TrainTask
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +47,39 @@ def searching(tmp_path_factory):
     return task, run
 
 
+@pytest.mark.parametrize("holdout", [0.0, 0.1])
+def test_accuracies_of_searches_name_their_images(tmp_path, holdout):
+    config = tiny(f"data.holdout={holdout}")
+    one_stage = load_config(str(ROOT / "configs" / "digits.py:one_stage_tiny"))
+    with open_session(config, tmp_path) as session:
+        two = TwoStageSearch(session, two_nodes(session))
+        with session.config.unlocked():
+            session.config.update({key: one_stage[key] for key in ("search", "train")})
+        one = OneStageSearch(session)
+    assert [two.accuracy_of, one.accuracy_of] == (["heldout"] * 2 if holdout else ["b", "training"])
+    expected = [one.heldout] * 2 if holdout else [two.for_b, one.images]
+    assert [len(two.monitored), len(one.monitored)] == list(map(len, expected))
+
+
 def test_recovery_per_epoch_and_per_step(searching, tmp_path):
     """Each recovery makes z solve the LASSO of the b it finds: that is when z changes."""
     task, run = searching
     assert task.steps_per_epoch == 3
-    recovered = []
-    recover = task.method._recover
-    task.method._recover = lambda state, _: recovered.append(int(state.step)) or recover(state, _)
+    recovered, ends = [], []
+    before, end_epoch = task.before, task.end_epoch
+
+    def watched(state, step):
+        z = np.asarray(state.arch.z)
+        state = before(state, step)
+        if not np.array_equal(z, state.arch.z):
+            recovered.append(step)
+        return state
+
+    def ending(state):
+        ends.append(jax.device_get(state.arch))
+        return end_epoch(state)
+
+    task.before, task.end_epoch = watched, ending
     try:
         for every, expected in (
             ("epoch", [3, 6]),
@@ -90,15 +89,20 @@ def test_recovery_per_epoch_and_per_step(searching, tmp_path):
             recovered.clear()
             run(tmp_path / every, every)
             assert recovered == expected
+            if every == "epoch":
+                by_epoch = ends[:]
     finally:
-        task.method._recover = recover
+        task.before, task.end_epoch = before, end_epoch
     per_epoch, per_step = rows(tmp_path / "epoch"), rows(tmp_path / "step")
     assert [row["epoch"] for row in per_epoch] == [1, 2, 3]
     # Between the first recovery and the second, z is what it was: only `step` moved on.
     assert per_epoch[0]["loss"] != per_step[0]["loss"]
-    assert "distance" not in per_epoch[0]
-    assert np.shape(per_epoch[1]["distance"]) == (2, 2)
-    assert np.all(np.array(per_epoch[1]["distance"]) > 0)
+    # How far z goes in an epoch is in the epoch's own row, the last one's too.
+    for arch, row in zip(by_epoch, per_epoch, strict=True):
+        moved = recover(arch, lam=task.config.architecture.lam).distance
+        assert np.all(moved > 0)
+        np.testing.assert_allclose(row["distance"], moved, rtol=1e-5)  # rounding of other programs
+    assert all(np.shape(row["distance"]) == (2, 2) for row in per_step)
 
 
 @pytest.mark.parametrize("every", ["epoch", "step", "4"])
@@ -124,12 +128,34 @@ def test_replay_tells_how_the_search_went(searching, tmp_path, every):
         assert np.array_equal(largest, row["support"])
     last = Genotype.from_supports(*supports_of(SimpleNamespace(**told[-1])))
     assert last.to_dict() == result["genotype"]
+    assert result["accuracy_of"] == "heldout"
+    assert result["accuracy"] == rows(tmp_path)[-1]["heldout_accuracy"]
     assert told[-1]["frozen"] == [[False] * 2] * 2
     # The distance an epoch went is told with the epoch; from one recovery to the next if there
     # is one per epoch.
     if every == "epoch":
-        for row, epoch in zip(told[1:], rows(tmp_path)[1:], strict=True):
+        for row, epoch in zip(told[1:], rows(tmp_path)[:-1], strict=True):
             np.testing.assert_allclose(row["distance"], epoch["distance"], rtol=1e-6)
+
+
+def test_changes_are_counted_after_the_budget_decided(searching, tmp_path):
+    """A budget of pools only: what z would have, and does not get, is no change."""
+    task, run = searching
+    sizes = {"nodes": 2, "s": 2}
+    size = task.session.dataset.image_size
+    pools = np.array([[[0, 1]] * 2] * 2)
+    least = Budget(task.target, size, limits=(10**9, 0), **sizes).total(pools)[0]
+    task.method.budget = Budget(task.target, size, limits=(int(least), 0), **sizes)
+    try:
+        run(tmp_path)
+    finally:
+        task.method.budget = None
+    told, epochs = rows(tmp_path, "replay.jsonl"), rows(tmp_path)
+    assert [row["budget_decided"] for row in told[1:]] == [True, True]
+    assert [row["changed"] for row in epochs[1:]] == [
+        int(np.sum(row["changed"])) for row in told[1:]
+    ]
+    assert epochs[1]["budget_decided"] == 1
 
 
 @pytest.mark.parametrize("every", ["", "epochs", "0", "-3", "1.5"])
@@ -295,24 +321,15 @@ def digits():
     return np.uint8(found.images[:300] * 15), found.target[:300]
 
 
-def test_best_of_several_searches(tmp_path, monkeypatch):
-    """The chosen genotype is the one of the search with the best held-out accuracy."""
+def test_best_of_several_searches(tmp_path, monkeypatch, capsys):
+    """The chosen genotype is the one of the search with the best accuracy."""
     config = tiny("search.runs=3")
-    run = partial(_fake_run, accuracies=[0.5, 0.9, 0.7])
+    run = partial(fake_run, accuracies=[0.5, 0.9, 0.7])
     monkeypatch.setattr(TwoStageSearch, "run", run)
     with open_session(config, tmp_path) as session:
         searches, best = two_stage._search(session)
+    assert "90.00 % of images of b right (the best of 3)" in capsys.readouterr().out
     assert [s["seed"] for s in searches] == [0, 1, 2]
     assert best["seed"] == 1
     assert json.loads((tmp_path / "genotype.json").read_text()) == best["genotype"]
     assert best["genotype"] == searches[1]["genotype"] != searches[0]["genotype"]
-
-
-def _fake_run(number, accuracies):
-    return {
-        "seed": number,
-        "genotype": random_genotype(number, num_nodes=2).to_dict(),
-        "heldout_accuracy": accuracies[number],
-        "coefficients": np.ones((2, 2, 2)).tolist(),
-        "seconds": {"total": 1.0},
-    }

@@ -26,6 +26,7 @@ from istanas_jax.inspection.files import (
     phases_in,
     size_of,
 )
+from istanas_jax.workdir import phase_epochs
 
 SMALL = 1 << 20  # bytes of a group that is read without being asked for
 NETWORK = ("params", "stats", "batch_stats")  # groups that are read only when asked for
@@ -68,13 +69,12 @@ def what(checkpoint: Checkpoint) -> dict:
     about = {key: value for key, value in checkpoint.about.items() if key != "leaves"}
     trained = checkpoint.path.parent.name == TRAINED
     phase = about.get("phase") or (f"{TRAINED} {checkpoint.step}" if trained else None)
-    part = checkpoint.config.get(phase.split()[0]) if phase else None
     return {
         "schedule": checkpoint.config.get("schedule"),
         "phase": phase,
         "step": checkpoint.step,
         "epoch": about.get("epoch"),
-        "epochs": part.get("epochs") if part else None,
+        "epochs": phase_epochs(checkpoint.config, phase) if phase else None,
     } | {key: value for key, value in about.items() if key not in ("phase", "epoch", "genotype")}
 
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
 from istanas_jax import optimizers
+from istanas_jax.search_accuracy import named_accuracy
 from istanas_jax.search_steps import search_step
 from istanas_jax.supernet import SuperNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
@@ -148,6 +149,10 @@ class Method(ABC):
             if report is not None:
                 self.look(search, at, report)
 
+    def end_epoch(self, search, state: SearchState) -> dict:
+        """What the row of the epoch that ends here says of the architecture."""
+        return {}
+
     def look(self, search, step: int, report: dict) -> None:  # noqa: B027 most need not look
         """At what `before` found."""
 
@@ -159,6 +164,7 @@ class Method(ABC):
         if report is not None:
             before, now = np.sort(report["before"]), np.sort(shown["support"])
             changed = np.any(before != now, -1)
+            self.changed = int(changed.sum())
             row |= {key: report[key] for key in ("distance", "kkt") if key in report}
             if "supports" in report:  # as recovered, before a budget
                 row["budget_decided"] = bool(np.any(shown["support"] != report["supports"][0]))
@@ -172,11 +178,10 @@ class Method(ABC):
     def outcome(self, search, state: SearchState) -> dict:
         """At the end: support and coefficients found, nodes frozen, and how well they do."""
         shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
-        heldout = search.evaluate(state, search.monitored)
+        figures = search.evaluate(state, search.monitored)
         return {
             "support": shown["support"],
             "frozen": int(shown["frozen"].sum()),
             "coefficients": shown["coefficients"],
-            "heldout_accuracy": heldout["accuracy"],
-            "heldout_loss": heldout["loss"],
+            **named_accuracy(search.accuracy_of, figures),
         }

@@ -6,6 +6,7 @@ super-net runs sparse at every step.
 
 import os
 from functools import partial
+from typing import NamedTuple
 
 import flax.struct
 import jax
@@ -107,7 +108,9 @@ class Ista(Method):
     def programs(self, search) -> None:
         super().programs(search)
         devices, phase, a = search.session.devices, self.config.search, self.config.architecture
-        self._recover = devices.map(partial(recovery_step, lam=a.lam), 1)
+        # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
+        self._recover = devices.map(partial(recovery_step, lam=a.lam), 1, donate=False)
+        self._distance = devices.jit(distance_moved)
         epsilon = self.config.recovery.epsilon
         self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
         limits = (phase.budget.max_parameters, phase.budget.max_multiply_adds)
@@ -119,56 +122,87 @@ class Ista(Method):
         super().compile(search, state)
         compile_ = search.session.devices.compile
         self._disturbance = _disturb(search.session.devices)
-        self._recover = compile_(self._recover.lower(state, self._disturbance))
+        of = state.arch, state.uncertified
+        self._recover = compile_(self._recover.lower(of, self._disturbance))
+        self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
         self._freeze = compile_(self._freeze.lower(state))
 
     def begin(self) -> None:
         super().begin()
         self.changed: int | None = None  # nodes, at the last recovery
         self.frozen = 0
+        self._next: _Recovered | None = None  # what the end of an epoch has found already
 
     def start(self, search, key: jax.Array) -> ArchState:
         recovery = jax.jit(self._first)(key)
         if not recovery.certified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
-        return self._within_budget(search, recovery.arch)
+        return self._told(search, *self._within_budget(recovery.arch))
 
-    def _within_budget(self, search, arch: ArchState) -> ArchState:
+    def _within_budget(self, arch: ArchState) -> tuple[ArchState, int]:
+        """With the support that the budget allows; how many nodes it decided about."""
         if self.budget is None:
-            return arch
+            return arch, 0
         z, support, frozen = jax.device_get((arch.z, arch.support, arch.frozen))
         chosen, decided = self.budget.choose(z, support, frozen)
         if not decided:
-            return arch
+            return arch, 0
         nodes = int(np.any(np.sort(chosen) != np.sort(support), -1).sum())
-        search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
-        search.session.say(f"{search.name}: the budget decided about {nodes} nodes")
-        return arch.replace(support=jax.device_put(chosen, arch.support.sharding))
+        return arch.replace(support=jax.device_put(chosen, arch.support.sharding)), nodes
+
+    def _told(self, search, arch: ArchState, nodes: int) -> ArchState:
+        """The same, once it is said that the budget decided about so many nodes."""
+        if nodes:
+            search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
+            search.session.say(f"{search.name}: the budget decided about {nodes} nodes")
+        return arch
+
+    def _recovered(self, state: IstaState, step: int) -> "_Recovered":
+        """The recovery that is due before this step; done once, whoever asks for it."""
+        if self._next is None or self._next.step != step:
+            of = state.arch, state.uncertified
+            (arch, uncertified), report = self._recover(of, self._disturbance)
+            arch, nodes = self._within_budget(arch)
+            self._next = _Recovered(step, arch, uncertified, report, nodes)
+        return self._next
 
     def before(self, search, state: IstaState, step: int) -> IstaState:
         """Recovery when it is due; freezing between epochs."""
         report = None
         if step and step % self.every == 0:
-            state, report = self._recover(state, self._disturbance)
+            found, self._next = self._recovered(state, step), None
+            report = found.report
             if self.config.search.sync_norms:
                 # Then operations wait for each other: devices that disagree would wait forever.
                 _agreed(search, step, jax.device_get(report["supports"]))
-            state = state.replace(arch=self._within_budget(search, state.arch))
+            arch = self._told(search, found.arch, found.nodes)
+            state = state.replace(arch=arch, uncertified=found.uncertified)
         between_epochs = step % self.steps_per_epoch == 0
-        # A z that was not recovered in this epoch has not come to rest.
-        recovered = step // self.every > (step - self.steps_per_epoch) // self.every
-        if step and between_epochs and recovered:
-            state, distance = self._freeze(state)
-            search.notes["distance"] = np.asarray(distance).tolist()
+        if step and between_epochs and self._recovered_in_epoch(step):
+            state, _ = self._freeze(state)
             self.frozen = search.notes["frozen"] = int(np.sum(state.arch.frozen))
         if report is not None or between_epochs:
             self.reports.append((step, report, self._snapshot(state.arch)))
         return state
 
+    def _recovered_in_epoch(self, step: int) -> bool:
+        """Whether z is recovered in the epoch that ends here: else it has not come to rest."""
+        return step // self.every > (step - self.steps_per_epoch) // self.every
+
+    def end_epoch(self, search, state: IstaState) -> dict:
+        """How far each z goes in this epoch, by which nodes freeze.
+
+        Up to the recovery that is due after it; after the last epoch nobody takes that one over.
+        """
+        step = int(state.step)
+        if not self._recovered_in_epoch(step):
+            return {}
+        arch = self._recovered(state, step).arch if step % self.every == 0 else state.arch
+        return {"distance": np.asarray(self._distance(arch, state.z_epoch)).tolist()}
+
     def look(self, search, step: int, report: dict) -> None:
         """Raise if the recovery is not to be trusted."""
         _agreed(search, step, report["supports"])
-        self.changed = int(report["changed"])
         search.notes["changed"] = search.notes.get("changed", 0) + self.changed
         if uncertified := int(report["uncertified"]):
             said = f"the LASSO before step {step} has no certified solution"
@@ -186,36 +220,49 @@ class Ista(Method):
         return f"  {self.changed} node{'s' * (self.changed != 1)} changed{frozen}"
 
 
+class _Recovered(NamedTuple):
+    """A recovery, within the budget."""
+
+    step: int  # before which it is due
+    arch: ArchState
+    uncertified: Int[Array, ""]
+    report: dict[str, Array]
+    nodes: int  # that the budget decided about
+
+
 def recovery_step(
-    state: IstaState, disturbance: Float[Array, ""], *, lam: float
-) -> tuple[IstaState, dict[str, Array]]:
+    before: tuple[ArchState, Int[Array, ""]], disturbance: Float[Array, ""], *, lam: float
+) -> tuple[tuple[ArchState, Int[Array, ""]], dict[str, Array]]:
     """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it.
 
     Every device does it by itself, and all must come to the same; the disturbance, added to b, is
     0 but in a test that makes one device come to something else.
     """
-    recovery = recover(state.arch.replace(b=state.arch.b + disturbance), lam=lam)
-    uncertified = jnp.where(recovery.certified, 0, state.uncertified + 1)
-    before = jnp.sort(state.arch.support, -1)
-    changed = jnp.any(jnp.sort(recovery.arch.support, -1) != before, -1)
+    arch, uncertified = before
+    recovery = recover(arch.replace(b=arch.b + disturbance), lam=lam)
+    uncertified = jnp.where(recovery.certified, 0, uncertified + 1)
     report = {
-        "changed": changed.sum(),
         "uncertified": uncertified,
-        "kkt": jnp.where(state.arch.frozen, 0, recovery.code.kkt),
+        "kkt": jnp.where(arch.frozen, 0, recovery.code.kkt),
         "distance": recovery.distance,
-        "before": state.arch.support,
+        "before": jnp.sort(arch.support, -1),  # an array of its own: a step uses the other up
         "supports": lax.all_gather(recovery.arch.support, AXIS),
     }
-    return state.replace(arch=recovery.arch, uncertified=uncertified), report
+    return (recovery.arch, uncertified), report
 
 
 def epoch_step(state: IstaState, *, epsilon: float) -> tuple[IstaState, Float[Array, "c n"]]:
     """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
-    z = keep_support(state.arch.z, state.arch.support)
-    difference = z - state.z_epoch
-    distance = jnp.sqrt(jnp.sum(difference * difference, -1))
+    distance = distance_moved(state.arch, state.z_epoch)
     arch = freeze(state.arch, distance, epsilon) if epsilon > 0 else state.arch
+    z = keep_support(state.arch.z, state.arch.support)
     return state.replace(arch=arch, z_epoch=z), distance
+
+
+def distance_moved(arch: ArchState, z_epoch: Float[Array, "c n k"]) -> Float[Array, "c n"]:
+    """How far the top-s entries of each z are from what they were when the epoch began."""
+    difference = keep_support(arch.z, arch.support) - z_epoch
+    return jnp.sqrt(jnp.sum(difference * difference, -1))
 
 
 def recovery_interval(every: str | int, steps_per_epoch: int) -> int:

@@ -1,8 +1,8 @@
 """Random search with the budget of a search: random genotypes, each trained for an equal share.
 
 The super-net runs one genotype at a time, every coefficient 1, at the size of the search. When its
-share of the epochs is over it is judged by the held-out images, and the next begins with new
-weights and a new learning-rate schedule. The best is the result.
+share of the epochs is over it is judged by images that trained no weights, and the next begins with
+new weights and a new learning-rate schedule. The best is the result.
 
 A step trains W alone, on one batch: as many steps as the other methods have, each cheaper.
 """
@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.base import Method, Snapshot
+from istanas_jax.search_accuracy import IMAGES, named_accuracy
 from istanas_jax.search_space import max_candidates, num_candidates
 from istanas_jax.search_steps import weights_step
 from istanas_jax.supernet import SuperNet, keep_inactive
@@ -88,7 +89,7 @@ class RandomSearch(Method):
             report = {"before": arch.supports[arch.now]}
             search.session.say(
                 f"{search.name}: genotype {arch.now} has "
-                f"{100 * arch.accuracy[arch.now]:.2f} % of held-out images right"
+                f"{100 * arch.accuracy[arch.now]:.2f} % of {IMAGES[search.accuracy_of]} right"
             )
             arch = arch.replace(now=arch.now + 1)
             key = jax.random.fold_in(jax.random.key(search.seed), step)
@@ -103,9 +104,9 @@ class RandomSearch(Method):
     def _judged(self, search, state: SearchState) -> RandomArch:
         """With the figures of the genotype that is trained now, on the host."""
         arch = jax.device_get(state.arch)
-        heldout = search.evaluate(state, search.monitored)
+        figures = search.evaluate(state, search.monitored)
         accuracy, loss = arch.accuracy.copy(), arch.loss.copy()
-        accuracy[arch.now], loss[arch.now] = heldout["accuracy"], heldout["loss"]
+        accuracy[arch.now], loss[arch.now] = figures["accuracy"], figures["loss"]
         return arch.replace(accuracy=accuracy, loss=loss)
 
     def outcome(self, search, state: SearchState) -> dict:
@@ -115,6 +116,8 @@ class RandomSearch(Method):
             "support": arch.supports[best],
             "coefficients": np.ones(arch.supports[best].shape),
             "frozen": 0,
-            "heldout_accuracy": float(arch.accuracy[best]),
-            "heldout_loss": float(arch.loss[best]),
+            **named_accuracy(
+                search.accuracy_of,
+                {"accuracy": float(arch.accuracy[best]), "loss": float(arch.loss[best])},
+            ),
         }

@@ -107,11 +107,6 @@ class TableMethod(Method):
     def look(self, search, step: int, report: dict) -> None:
         search.notes["changed"] = self.changed
 
-    def record(self, search, step: int, report: dict | None, shown: Snapshot) -> None:
-        before = shown["support"] if report is None else report["before"]
-        self.changed = int(np.any(np.sort(before) != np.sort(shown["support"]), -1).sum())
-        super().record(search, step, report, shown)
-
 
 def after_warmup(epochs: int, steps_per_epoch: int, step: Int[Array, ""]) -> Bool[Array, ""] | None:
     """Whether the architecture moves, if W is alone for so many epochs."""

@@ -16,6 +16,7 @@ from istanas_jax.describe import Counts, count
 from istanas_jax.files import as_path, in_bucket
 from istanas_jax.genotype import Genotype
 from istanas_jax.report import replay
+from istanas_jax.search_accuracy import read_search
 from istanas_jax.search_space import reduction_cells
 from istanas_jax.target_net import TargetNet
 from istanas_jax.trained import FOLDER
@@ -53,6 +54,10 @@ class Facts:
     def seconds(self) -> dict[str, dict[str, float]]:
         """By phase: in all, and by kind; of a phase under way as its last epoch ended."""
         spent = {row["phase"]: row["seconds"] for row in self.rows if row.get("seconds")}
+        for name in self.ended:  # its stages are part of it
+            spent = {
+                phase: s for phase, s in spent.items() if not phase.startswith(f"{name} stage")
+            }
         return spent | {name: figures["seconds"] for name, figures in self.ended.items()}
 
     @property
@@ -139,6 +144,8 @@ def _ended(workdir: Workdir, config: dict) -> dict[str, dict]:
         for number in range((config.get(kind) or {}).get("runs", 1)):
             figures = _json(workdir, f"{kind}_{number}.json")
             if figures is not None:
+                if kind == "search":
+                    figures = read_search(figures, config)
                 ended[f"{kind} {number}"] = figures
     return ended
 

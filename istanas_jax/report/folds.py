@@ -11,6 +11,7 @@ from istanas_jax.genotype import Genotype, GenotypeError
 from istanas_jax.progress import format_seconds
 from istanas_jax.report.facts import Facts, differences
 from istanas_jax.report.html import Html, copyable, fold, table, tag
+from istanas_jax.search_accuracy import IMAGES
 from istanas_jax.workdir import flat
 
 
@@ -78,8 +79,8 @@ def _commands(facts: Facts) -> list[Html]:
 def _searches(facts: Facts) -> Html | None:
     rows = []
     for name, figures in facts.ended.items():
-        accuracy = figures.get("test_accuracy", figures.get("heldout_accuracy"))
-        split = "test" if "test_accuracy" in figures else "held-out"
+        accuracy = figures.get("test_accuracy", figures.get("accuracy"))
+        split = IMAGES.get(figures.get("accuracy_of"), "test images")
         same = (
             figures.get("genotype")
             and facts.genotype

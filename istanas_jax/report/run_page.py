@@ -23,6 +23,7 @@ from istanas_jax.report.html import (
     tag,
 )
 from istanas_jax.report.replay import Drawings, replays
+from istanas_jax.workdir import phase_epochs
 
 NAME = "report.html"
 SCHEDULES = {
@@ -106,8 +107,8 @@ def headline(facts: Facts) -> list[tuple[str, str, str]]:
         figures.append(("test accuracy", accuracy, spread or top5))
     elif facts.rows:
         row = facts.rows[-1]
-        phase = facts.config.get(row["phase"].split(" ")[0]) or {}
-        epochs = f"{row.get('epoch', '?')} of {phase.get('epochs', '?')}"
+        of = phase_epochs(facts.config, row["phase"])
+        epochs = f"{row.get('epoch', '?')} of {of or '?'}"
         figures.append((f"epochs of {row['phase']}", epochs, ""))
         key = "heldout_accuracy" if "heldout_accuracy" in row else "accuracy"
         for accuracy in series.numbers(row.get(key))[:1]:

@@ -8,6 +8,7 @@ first.
 
 from dataclasses import asdict
 
+from istanas_jax.search_accuracy import IMAGES, accuracy_of
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
@@ -56,7 +57,7 @@ class CorrelationStudy(RunStudy):
         trained = self.read(name, "result.json")
         if found is None or trained is None:
             return None
-        key = "test_accuracy" if method == ONE_STAGE else "heldout_accuracy"
+        key = "test_accuracy" if method == ONE_STAGE else "accuracy"
         return {
             "seed": self.config.seed + number,
             "search": found[key],
@@ -74,8 +75,9 @@ class CorrelationStudy(RunStudy):
             if row["words"]:
                 about.setdefault(row["words"], []).append(name_of(row["method"]))
         remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
+        on = accuracy_of("two_stage", holds_out=self.config.data.holdout > 0)
         words = (
-            f"{self.budget()} In search: the super-net on images that trained no weights of it; "
+            f"{self.budget()} In search: the super-net on {IMAGES[on]}, which trained no weights; "
             "for one-stage, the net that search and training gave together, on the test split. "
             "Trained from scratch: on the test split. Mean ± deviation over seeds. The interval is "
             f"a percentile bootstrap over seeds ({self.settings.resamples} resamples); p is that "

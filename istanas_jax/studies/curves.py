@@ -3,13 +3,14 @@
 from istanas_jax import metrics
 from istanas_jax.parallel import from_leader
 from istanas_jax.progress import format_seconds
+from istanas_jax.search_accuracy import IMAGES
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
 
-# Of a row: what is shown, the first that is there. Images of b have trained b, but no weights.
-SHOWN = {"heldout_accuracy": "held-out images", "b_accuracy": "the images of b"}
+# Of a row: what is shown, the first that is there. Images of b train b, but no weights.
+SHOWN = {"heldout_accuracy": IMAGES["heldout"], "b_accuracy": f"{IMAGES['b']}, as they train it"}
 
 
 class CurvesStudy(RunStudy):

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from istanas_jax import one_stage, retrain, two_stage
 from istanas_jax.config_files import keep_method
 from istanas_jax.parallel import from_leader, is_leader
+from istanas_jax.search_accuracy import read_search
 from istanas_jax.studies.base import Job, Study
 from istanas_jax.studies.names import ONE_STAGE
 
@@ -142,7 +143,8 @@ class RunStudy(Study):
         """What a search came to."""
         if method == ONE_STAGE:
             return self.read(f"{ONE_STAGE}_{number}", "result.json")
-        return self.read(f"{method}_search", f"search_{number}.json")
+        figures = self.read(f"{method}_search", f"search_{number}.json")
+        return figures and read_search(figures, self.two_stage_config(method))
 
     def commit(self, folder: str) -> str:
         return (self.read(folder, "started.json") or {}).get("commit") or "unknown"

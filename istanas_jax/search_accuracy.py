@@ -1,0 +1,36 @@
+"""What a search is judged by: the accuracy of its super-net in evaluation, and on which images.
+
+`search_N.json` has `accuracy`, `loss` and `accuracy_of`, one of `IMAGES`. `heldout_accuracy`, in
+rows of metrics.jsonl and in files of trainings, is of held-out images wherever it stands.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+IMAGES = {
+    "heldout": "held-out images",
+    "b": "images of b",  # train b, as in the paper, but no weights
+    "training": "training images",
+}
+
+
+def accuracy_of(schedule: str, *, holds_out: bool) -> str:
+    """The images that a search is judged on: those held out or, without any, what there is."""
+    if holds_out:
+        return "heldout"
+    return "training" if schedule == "one_stage" else "b"
+
+
+def named_accuracy(on: str, figures: Mapping[str, float]) -> dict[str, Any]:
+    """For search_N.json, of an evaluation on these images."""
+    return {"accuracy_of": on, "accuracy": figures["accuracy"], "loss": figures["loss"]}
+
+
+def read_search(figures: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What search_N.json holds; earlier versions called every accuracy held-out."""
+    figures = dict(figures)
+    if "heldout_accuracy" in figures:
+        before = {key: figures.pop(f"heldout_{key}", None) for key in ("accuracy", "loss")}
+        on = accuracy_of(config["schedule"], holds_out=config["data"].get("holdout", 0) > 0)
+        figures |= named_accuracy(on, before)
+    return figures
