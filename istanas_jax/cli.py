@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from istanas_jax import __version__, cli_bench, cli_look, cli_runs, cli_study
-from istanas_jax.cli_bench import positive, show
+from istanas_jax.cli_bench import show, size
 from istanas_jax.config_files import TRUST
 
 DESCRIPTION = """\
@@ -111,13 +111,13 @@ def _add_describe(commands) -> None:
         "--all", action="store_true", help="all published cells, beside the paper's tables"
     )
     describe.add_argument("--net", choices=("cifar", "imagenet"), default="cifar")
-    for size, meaning in (
+    for name, meaning in (
         ("channels", "channels of the first cells"),
         ("cells", "number of cells"),
         ("classes", "number of classes"),
         ("image-size", "width and height in pixels"),
     ):
-        describe.add_argument(f"--{size}", type=positive, metavar="N", help=meaning)
+        describe.add_argument(f"--{name}", type=size(name), metavar="N", help=meaning)
     describe.add_argument(
         "--one-stage", action="store_true", help="with the additional batch norms of one-stage nets"
     )

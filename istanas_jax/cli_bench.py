@@ -18,11 +18,21 @@ def show(args, figures: dict | list, table: Callable[[Any], str]) -> int:
     return 0
 
 
-def positive(text: str) -> int:
+def positive(text: str, most: int = 10**9) -> int:
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
     return value
+
+
+# The largest sizes of a network: as in `config_bounds`.
+SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
+SIZES |= {"batch": 1_048_576, "steps": 10**6}
+
+
+def size(name: str) -> Callable[[str], int]:
+    """The type of an argument that is such a size."""
+    return partial(positive, most=SIZES[name])
 
 
 def add_commands(commands) -> None:
@@ -91,7 +101,7 @@ def _add_step(kinds) -> None:
     step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
     step.add_argument("--random-support", action="store_true", help="another support at every step")
     for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
-        step.add_argument(f"--{name}", type=positive, default=default)
+        step.add_argument(f"--{name}", type=size(name), default=default)
     step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
     step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     step.add_argument("--seed", type=int, default=0)

@@ -55,8 +55,8 @@ SECONDS = Rule(
 )
 
 # A key with a question mark may be missing; what else is in a file may be anything.
-_PHASE = {"cells?": PHASE["cells"], "channels?": PHASE["channels"], "stem?": PHASE["stem"]}
-_PHASE |= {"dtype?": PHASE["dtype"], "runs?": PHASE["runs"], "epochs?": PHASE["epochs"]}
+_SEARCH = {"runs?": PHASE["runs"], "epochs?": PHASE["epochs"]}
+_TRAINING = _SEARCH | {key: PHASE[key] for key in ("cells", "channels", "stem", "dtype")}
 SHAPES: dict[str, Any] = {
     r"config\.json": {
         "schedule?": TEXT,
@@ -67,9 +67,9 @@ SHAPES: dict[str, Any] = {
             "image_channels?": DATA["image_channels"],
         },
         "architecture?": {"nodes?": ARCHITECTURE["nodes"], "lam?": ARCHITECTURE["lam"]},
-        "search?": _PHASE,
-        "retrain?": _PHASE,
-        "train?": _PHASE,
+        "search?": _SEARCH,
+        "retrain?": _TRAINING,
+        "train?": _TRAINING,
     },
     r"started\.json": {
         "config?": _or_null(TEXT),  # null: the run was started by another program, a notebook
@@ -138,4 +138,4 @@ def _faults(value: Any, shape: Rule | Mapping[str, Any], key: str) -> Iterator[s
             if own in value:
                 yield from _faults(value[own], inner, f"{key}.{own}" if key else own)
             elif own == name:
-                yield f"{own} is missing"
+                yield f"{f'{key}.{own}' if key else own} is missing"

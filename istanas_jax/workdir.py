@@ -110,8 +110,9 @@ class Workdir:
                         self._begin(config)
                     yield
                 except BaseException:
-                    if new and not self._has_begun():
-                        self._clear()
+                    with suppress(Exception):  # the folder may be gone, or not to be written to
+                        if new and not self._has_begun():
+                            self._clear()
                     raise
         except BaseException:
             for folder in made:

@@ -139,6 +139,7 @@ def test_torn_json_files_are_named(name, torn, tmp_path):
     ("name", "content", "fault"),
     [
         ("config.json", '{"search": {"runs": 1e30}}', "search.runs is not a whole number from 1"),
+        ("config.json", '{"retrain": {"channels": 4}}', "retrain.cells is missing"),
         ("search_0.json", "{}", "genotype is missing"),
         ("search_2_stage_1.json", '{"genotype": {}}', "genotype is not a genotype"),
         ("retrain_0.json", '{"seconds": {"total": "long"}}', "seconds is not seconds by kind"),
@@ -158,3 +159,18 @@ def test_rows_that_are_no_rows_are_named(row, tmp_path, capsys):
     (tmp_path / "metrics.jsonl").write_text(f'{{"phase": "search 0", "step": 1}}\n{row}\n')
     assert "metrics.jsonl, line 2 is damaged, " in refused(capsys, "report", tmp_path)
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_needs_too_much_memory_leaves_nothing(tmp_path, capsys):
+    sizes = ["--config.search.channels=4096", "--config.search.cells=500"]
+    argv = ["run", "--config", DIGITS, "--workdir", tmp_path / "new" / "run", *sizes]
+    assert "search needs about " in refused(capsys, *argv)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("argument", ["--cells=1000000000", "--channels=100000", "--classes=0"])
+def test_sizes_on_the_command_line_have_bounds(argument, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["describe", "ISTA_twostage", argument])
+    assert stop.value.code == 2
+    assert "is not a whole number from 1 to " in capsys.readouterr().err

@@ -57,4 +57,4 @@ def test_bad_arguments_exit_with_2(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["bench", "recovery", "--problems", "0"])
     assert stop.value.code == 2
-    assert "0 is not a positive number" in capsys.readouterr().err
+    assert "0 is not a whole number from 1 to" in capsys.readouterr().err
