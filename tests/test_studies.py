@@ -5,7 +5,6 @@ Most runs here are made up: what a driver would leave is written at once. One st
 
 import json
 
-import jax
 import pytest
 from conftest import ROOT
 
@@ -17,7 +16,6 @@ from istanas_jax.loop import TrainingError
 from istanas_jax.methods import METHODS
 from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
-from istanas_jax.studies.base import Job
 from istanas_jax.studies.correlation import CorrelationStudy
 from istanas_jax.studies.curves import CurvesStudy
 from istanas_jax.workdir import WorkdirError
@@ -338,14 +336,3 @@ def test_a_real_study(tmp_path):
     assert row["pairs"][0]["retrained"] == trained["test_accuracy"]
     assert main(["report", str(tmp_path / "s")]) == 0
     assert "random_retrain_0" in (tmp_path / "s" / "index.html").read_text()
-
-
-def test_what_a_job_compiled_is_given_back(tmp_path):
-    """Otherwise a study of thirty runs ends for want of memory maps."""
-    double = jax.jit(lambda x: 2 * x)
-    study = CorrelationStudy(study_config("correlation_tiny"), tmp_path)
-    done = []
-    study.jobs = lambda: [Job("one", "", lambda: bool(done), lambda: done.append(double(1.0)))]
-    study.run()
-    assert done == [2]
-    assert double._cache_size() == 0
