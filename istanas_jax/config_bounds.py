@@ -88,7 +88,7 @@ def one_of(*names: str) -> Rule:
 FRACTION = Rule(lambda value: _is_number(value) and 0 <= value < 1, "from 0 to below 1")
 YES_OR_NO = Rule(lambda value: isinstance(value, bool), "True or False")
 TEXT = Rule(lambda value: isinstance(value, str), "a text")
-METHOD = Rule(lambda value: value in METHODS, f"one of {', '.join(METHODS)}")
+METHOD = Rule(lambda value: value in tuple(METHODS), f"one of {', '.join(METHODS)}")
 EVERY = Rule(
     lambda value: value in ("epoch", "step") or (str(value).isdecimal() and 0 < int(value) < 2**31),
     '"epoch", "step" or a number of steps',

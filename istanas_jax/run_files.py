@@ -16,6 +16,7 @@ from istanas_jax.config_bounds import (
     Rule,
     each,
     number,
+    one_of,
     whole,
 )
 from istanas_jax.genotype import Genotype
@@ -83,7 +84,7 @@ SHAPES: dict[str, Any] = {
         "coefficients": COEFFICIENTS,
         "seconds": SECONDS,
         "accuracy?": MEASURED,
-        "accuracy_of?": Rule(lambda value: value in IMAGES, f"one of {', '.join(IMAGES)}"),
+        "accuracy_of?": one_of(*IMAGES),
         "heldout_accuracy?": MEASURED,  # of earlier versions
         "seed?": COUNT,
     },

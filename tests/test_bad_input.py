@@ -174,3 +174,9 @@ def test_sizes_on_the_command_line_have_bounds(argument, capsys):
         cli.main(["describe", "ISTA_twostage", argument])
     assert stop.value.code == 2
     assert "is not a whole number from 1 to " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("topology", ["cpu:0", "cpu:100000", "cpu:\u00b2", "v5e:", "gpu:8", ""])
+def test_topologies(topology, capsys):
+    said = refused(capsys, "plan", "--config", DIGITS, "--topology", topology)
+    assert "is neither cpu:N, N up to 999, nor a TPU slice such as v5e:4x8" in said

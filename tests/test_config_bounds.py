@@ -52,7 +52,9 @@ def test_every_range_is_of_a_key_that_exists():
     assert BOUNDS.keys() <= keys
 
 
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 10**30, -(10**30), "7", None])
+@pytest.mark.parametrize(
+    "bad", [math.inf, -math.inf, math.nan, 10**30, -(10**30), "7", None, [], {}]
+)
 def test_no_number_may_be(bad):
     """Infinite, not a number, huge, or of another type, whatever the key."""
     for config in shipped().values():
@@ -60,6 +62,12 @@ def test_no_number_may_be(bad):
             if numbers_in(value):
                 kept = value if not isinstance(value, tuple) else (*value[:-1], bad)
                 assert not rule_of(key).good(bad if kept is value else kept), key
+
+
+def test_any_value_has_an_answer():
+    for key, rule in BOUNDS.items():
+        for value in (None, [], {}, [[]], {"a": 1}, "", b"", 1e400, object()):
+            assert rule.good(value) in (True, False), key
 
 
 def test_yes_is_no_number():

@@ -104,5 +104,5 @@ def test_outline_divides_as_images_do():
 
 @pytest.mark.parametrize("name", ["gpu:4", "cpu:0", "cpu", "v5e", "v5e:4", "v9x:2x2"])
 def test_unknown_topology(name):
-    with pytest.raises(ValueError, match="neither cpu:N nor a TPU slice"):
+    with pytest.raises(ValueError, match="neither cpu:N, N up to 999, nor a TPU slice"):
         plan.open_topology(name)
