@@ -93,7 +93,8 @@ def other(key: str, value):
 def neighbours(value) -> list:
     if isinstance(value, tuple):
         return [(*value[:-1], new) for new in neighbours(value[-1])] if value else [(0.5,)]
-    return [value + 1, value - 1] if isinstance(value, int) else [value / 2, value + 0.1]
+    whole = [value + 1, value - 1, value + 2, 2 * value]
+    return whole if isinstance(value, int) else [value / 2, value + 0.1]
 
 
 @functools.cache
@@ -201,7 +202,8 @@ class Effects:
         if not isinstance(self.method, TableMethod):
             return None
         results, method = [], self.method
-        search = SimpleNamespace(monitored=None, evaluate=lambda *_: {"accuracy": 0, "loss": 0})
+        judged = {"evaluate": lambda *_: {"accuracy": 0.0, "loss": 0.0}}  # nothing is trained
+        search = SimpleNamespace(**vars(self.task) | judged)
         alpha = jax.tree.map(lambda x: x.at[..., SKIP - NUM_OPS].add(2.0), self._arch.alpha)
         for stage in range(method.stages):
             if stage:
@@ -224,7 +226,7 @@ class Effects:
         one = jnp.zeros((len(self.task.session.devices),))
         return [
             str(jax.make_jaxpr(self.method._freeze)(state)),
-            str(jax.make_jaxpr(self.method._recover)(state, one)),
+            str(jax.make_jaxpr(self.method._recover)((arch, state.uncertified), one)),
         ]
 
 
