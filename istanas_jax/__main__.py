@@ -1,6 +1,7 @@
 """`python -m istanas_jax` and `istanas`."""
 
 import os
+import signal
 import sys
 
 from istanas_jax.xla_settings import HUGE_PAGES, WIDE_VECTORS, add
@@ -12,9 +13,16 @@ def main() -> int:
     if HUGE_PAGES in missing and sys.platform == "linux":
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-    from istanas_jax.cli import main
+    try:
+        from istanas_jax.cli import main
 
-    return main()
+        return main()
+    except KeyboardInterrupt:  # before there was a command to stop
+        print("istanas: stopped", file=sys.stderr)
+        return 130
+    finally:
+        # Everything is saved and said: Ctrl-C once more ends the process, without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,18 @@ way, and, while a step is written anew, `replaced-STEP`.
 import contextlib
 import dataclasses
 import datetime
-import logging
+import errno
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Self
+from typing import Self
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 
-from istanas_jax import __version__
+from istanas_jax import __version__, quiet_orbax
 from istanas_jax.checkpoint_files import (
     FORMAT,
     CheckpointError,
@@ -31,10 +28,11 @@ from istanas_jax.checkpoint_files import (
     crc32,
     kind,
     load_signed,
-    read_arrays,
     sign,
     verify,
 )
+from istanas_jax.checkpoint_reading import Restored, named, restore
+from istanas_jax.files import in_bucket
 from istanas_jax.parallel import is_leader, on_all_hosts
 
 VERSIONS = {
@@ -43,18 +41,7 @@ VERSIONS = {
     if name != "libtpu" or find_spec(name)  # only TPU hosts have it
 }
 VERSIONS["istanas_jax"] = __version__
-# orbax tells every step of its work through absl's logger, which others share.
-logging.getLogger("absl").addFilter(
-    lambda record: record.levelno >= logging.WARNING or "orbax" not in record.pathname
-)
-
-
-class Restored(NamedTuple):
-    """What `Checkpoints.restore` gives."""
-
-    step: int
-    state: Any
-    about: dict
+quiet_orbax.install()
 
 
 class Checkpoints:
@@ -87,19 +74,10 @@ class Checkpoints:
         self._every_steps = every_steps
         self._warn = warn
         self._clock = clock
-        if is_leader():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for unfinished in self.folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-                unfinished.rmtree()  # of a run that was killed
-        self._settle_replaced()
         self._scores: dict[int, float | None] = {}
-        self._manager = ocp.CheckpointManager(
-            self.folder,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=_LastAndBest(keep, self._scores),
-                cleanup_tmp_directories=True,  # for gs://, where they have no name of their own
-            ),
-        )
+        with self._telling():
+            self._prepare()
+            self._manager = ocp.CheckpointManager(self.folder, options=self._options(keep))
         # Read here and not by orbax (best_fn), which fails to open on a damaged score.
         for step in self._manager.all_steps():
             with contextlib.suppress(Exception):  # `restore` is the one to complain
@@ -107,13 +85,31 @@ class Checkpoints:
         self._last_step = self.latest_step() or 0
         self._last_time = clock()
 
+    def _prepare(self) -> None:
+        """Make the folder, and tidy up after a run that was killed."""
+        if is_leader():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for unfinished in self.folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+                unfinished.rmtree()
+        self._settle_replaced()
+
+    def _options(self, keep: int) -> ocp.CheckpointManagerOptions:
+        return ocp.CheckpointManagerOptions(
+            preservation_policy=_LastAndBest(keep, self._scores),
+            cleanup_tmp_directories=True,  # for gs://, where they have no name of their own
+            # Otherwise each array has a thread that waits for its folder, and when that cannot be
+            # made they keep the process from ending for 20 minutes.
+            async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
+        )
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error) -> None:
         try:
-            self._wait()
-            self._settle_replaced()
+            with self._telling():
+                self._manager.wait_until_finished()
+                self._settle_replaced()
         finally:
             with contextlib.suppress(Exception):  # once more what has just been told
                 self._manager.close()
@@ -149,13 +145,16 @@ class Checkpoints:
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "written": datetime.datetime.now(datetime.UTC).isoformat(),
             "score": None if score is None else float(score),
-            "leaves": {name: [kind(x), crc32(x)] for name, x in _named(state)},
+            "leaves": {name: [kind(x), crc32(x)] for name, x in named(state)},
         }
         signed = sign(about)
-        self._wait()
-        self._settle_replaced()
-        if step in self._manager.all_steps():
-            self._move(step, f"replaced-{step}")
+        with self._telling():
+            self._manager.wait_until_finished()
+            if self._is_gone():
+                raise FileNotFoundError(self.folder)  # orbax would make it anew
+            self._settle_replaced()
+            if step in self._manager.all_steps():
+                self._move(step, f"replaced-{step}")
         self._scores[step] = about["score"]
         # orbax keeps views of the arrays of a CPU, not copies. JAX does not reuse a buffer that
         # has such a view, donated or not, so they hold what they held; a test makes sure of it.
@@ -180,7 +179,7 @@ class Checkpoints:
         damaged = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                state, about = _restore(self.folder / str(step), like)
+                state, about = restore(self.folder / str(step), like)
             except CheckpointError:
                 raise
             except Exception as error:  # a flipped bit surfaces as almost any of them
@@ -189,7 +188,8 @@ class Checkpoints:
                 damaged.setdefault(step, "for another host")
                 continue
             for bad, why in damaged.items():
-                self._move(bad, f"corrupt-{bad}")
+                with self._telling():
+                    self._move(bad, f"corrupt-{bad}")
                 self._warn(
                     f"checkpoint {self.folder / str(bad)} is damaged ({why}) and renamed to "
                     f"corrupt-{bad}; using step {step} instead"
@@ -210,7 +210,18 @@ class Checkpoints:
         try:
             yield
         except Exception as error:
-            raise CheckpointError(f"could not write to {self.folder}: {error}") from error
+            reason = _reason(error)
+            if self._is_gone() or reason == os.strerror(errno.ENOENT):
+                raise CheckpointError(
+                    f"{self.folder} was deleted, or a part of it, while its run was going"
+                ) from error
+            raise CheckpointError(
+                f"could not write to {self.folder}: {reason}; what was saved before is kept, and "
+                "the same command goes on once that is mended"
+            ) from error
+
+    def _is_gone(self) -> bool:
+        return is_leader() and not in_bucket(self.folder) and not self.folder.exists()
 
     def _move(self, step: int, name: str) -> None:
         """Rename the folder of a step, so that it is none any more."""
@@ -231,16 +242,13 @@ class Checkpoints:
         ocp.multihost.sync_global_processes("settle_replaced")
 
 
-def read_step(folder: str | os.PathLike, step: int, like) -> Restored:
-    """One step, as `Checkpoints.restore` gives it, of a folder that nobody writes to."""
-    path = epath.Path(folder) / str(step)
-    try:
-        return Restored(step, *_restore(path, like))
-    except CheckpointError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        raise CheckpointError(f"checkpoint {path} cannot be read: {reason}") from error
+def _reason(error: Exception) -> str:
+    """Why a file could not be written, in the words of the system."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):  # of tensorstore
+        return os.strerror(int(code[1]))
+    return " ".join(str(error).split())[:200]
 
 
 @dataclasses.dataclass
@@ -255,39 +263,3 @@ class _LastAndBest(ocp.checkpoint_managers.PreservationPolicy):
         scores = {s: x for s in steps if (x := self.scores.get(s)) is not None and x == x}  # no NaN
         kept = {*steps[-self.n :], *sorted(scores, key=lambda s: (scores[s], s))[-1:]}
         return [checkpoint.step in kept for checkpoint in checkpoints]
-
-
-def _named(tree) -> list[tuple[str, Any]]:
-    """The leaves with their names, those that orbax gives them."""
-    flat = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in flat]
-
-
-def _restore(path: epath.Path, like) -> tuple[Any, dict]:
-    """State and "about" of a step folder, checked."""
-    about = verify(load_signed(path))
-    _check_fit(like, about, path)
-    state = read_arrays(path, about["leaves"])
-    placed = [_place(state[name], x) for name, x in _named(like)]
-    return jax.tree.unflatten(jax.tree.structure(like), placed), about
-
-
-def _check_fit(like, about: dict, path: epath.Path) -> None:
-    if about["format"] != FORMAT:
-        raise CheckpointError(f"checkpoint {path} has format {about['format']}, not {FORMAT}")
-    saved = {name: kind for name, (kind, _) in about["leaves"].items()}
-    wanted = {name: kind(x) for name, x in _named(like)}
-    differing = sorted(n for n in saved | wanted if saved.get(n) != wanted.get(n))
-    if differing:
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-        names = ", ".join(differing[:3]) + more
-        raise CheckpointError(f"checkpoint {path} is of another network: {names} differ")
-
-
-def _place(x: np.ndarray, like) -> jax.Array:
-    sharding = getattr(like, "sharding", None)
-    if sharding is None or not getattr(like, "committed", True):
-        return jnp.array(x)
-    if sharding.is_fully_addressable:
-        return jax.device_put(x, sharding, may_alias=False)
-    return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

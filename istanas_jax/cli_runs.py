@@ -1,6 +1,5 @@
 """The commands that work in a run's folder: they parse and dispatch, nothing else."""
 
-import os
 import sys
 
 from ml_collections import ConfigDict
@@ -168,7 +167,7 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
     """Give the config to the driver of its schedule."""
     import jax
 
-    from istanas_jax import distributed
+    from istanas_jax import compiled_programs, distributed
     from istanas_jax.parallel import is_leader
 
     if config.schedule not in drivers:
@@ -181,7 +180,7 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
 
         print(dry_run(config, args.workdir))
         return 0
-    _keep_compiled_programs()
+    compiled_programs.keep()
     distributed.join(args.coordinator, args.processes, args.process)
     try:
         drivers[config.schedule](config, args.workdir)
@@ -194,15 +193,6 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
             distributed.leave_after(error)
         raise
     return 0
-
-
-def _keep_compiled_programs() -> None:
-    """Let jax keep what it compiled, so that a resumed run starts at once."""
-    import jax
-
-    if not jax.config.jax_compilation_cache_dir:
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "istanas_jax"))
 
 
 def _prepare(args) -> int:

@@ -29,6 +29,7 @@ from istanas_jax.exported import (
     load_model,
     signed,
 )
+from istanas_jax.files import remove_leftovers, telling
 from istanas_jax.folding import apply_folded, fold_batch_norms
 from istanas_jax.genotype import Genotype
 from istanas_jax.interop import load_release_state, to_release_state
@@ -122,7 +123,8 @@ def export(
 
     def keep(name: str, content: bytes, again: Callable[[bytes], Array] | None = None) -> None:
         temporary = folder / f".{name}.tmp"
-        temporary.write_bytes(content)
+        with telling(folder / name):
+            temporary.write_bytes(content)
         files[name] = {"bytes": len(content), CHECKSUM: checksum(content)}
         if again:
             difference = np.max(np.abs(np.asarray(again(temporary.read_bytes())) - expected))
@@ -196,18 +198,18 @@ def table(figures: dict) -> str:
 def _claim(out: str | os.PathLike) -> epath.Path:
     """The folder, empty but for a stub that says whose it is."""
     folder = Workdir(out)
-    if folder.path.exists():
-        if not folder.path.is_dir():
-            raise ExportError(f"{out} is a file, not a folder")
-        about = _network(folder)
-        ours = isinstance(about, dict) and str(about.get("format")).startswith(FORMATS)
-        if any(folder.path.iterdir()) and not ours:
-            raise ExportError(
-                f"{out} holds other files and no export: choose an empty or new folder"
-            )
-        for name in (NETWORK, MODEL, WEIGHTS, RELEASE, GENOTYPE, "README.md"):
-            (folder / name).unlink(missing_ok=True)
-    folder.write(NETWORK, {"format": FORMAT})  # an export that breaks off can be repeated
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ExportError(f"{out} is a file, not a folder")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder.path, NETWORK)
+    about = _network(folder)
+    ours = isinstance(about, dict) and str(about.get("format")).startswith(FORMATS)
+    if any(folder.path.iterdir()) and not ours:
+        raise ExportError(f"{out} holds other files and no export: choose an empty or new folder")
+    folder.write(NETWORK, {"format": FORMAT})  # first: an export that breaks off can be repeated
+    for name in (MODEL, WEIGHTS, RELEASE, GENOTYPE, "README.md"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / f".{name}.tmp").unlink(missing_ok=True)
     return folder.path
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 import fsspec
@@ -31,6 +35,10 @@ def as_path(address: str | os.PathLike) -> epath.Path:
     return epath.Path(address)
 
 
+class WriteError(OSError):
+    """A file that could not be written, said in one sentence."""
+
+
 def write_whole(path: str | os.PathLike, content: bytes) -> None:
     """The file is the old or the new one at every moment, never half of it."""
     path = epath.Path(path)
@@ -38,8 +46,50 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
         path.write_bytes(content)  # an object appears when it is complete
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    with telling(path):
+        try:
+            with _locked(temporary) as file:
+                file.write(content)
+                file.flush()
+                temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    remove_leftovers(path.parent, path.name)
+
+
+@contextmanager
+def telling(path: str | os.PathLike) -> Iterator[None]:
+    """What the system says about writing, with the name of the file, which it leaves out."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"could not write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _locked(path: epath.Path) -> Iterator[BinaryIO]:
+    """A new file, which is locked as long as its writer lives."""
+    while True:
+        with open(path, "wb") as file:
+            with suppress(OSError):  # file systems without locks: its leftovers stay
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:  # not removed before it was locked
+                yield file
+                return
+
+
+def remove_leftovers(folder: str | os.PathLike, name: str | None = None) -> None:
+    """Remove what killed writers left of this file, or of any file in the folder."""
+    folder = epath.Path(folder)
+    if in_bucket(folder) or not folder.is_dir():
+        return
+    pattern = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.\d+")
+    for entry in os.scandir(folder):
+        if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            with suppress(OSError), open(entry.path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if its writer lives
+                os.unlink(entry.path)
 
 
 def check_regular(path: str | os.PathLike) -> None:
@@ -68,9 +118,11 @@ class GrowingFile:
             self._content += piece
             write_whole(self._path, self._content)
         else:
-            self._file.write(piece)
-            self._file.flush()
+            with telling(self._path):
+                self._file.write(piece)
+                self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with telling(self._path):
+                self._file.close()

@@ -267,6 +267,7 @@ class _Fit:
 
     def _save(self, state, step: int, *, wait: bool) -> None:
         self._settle(0)  # only what is known to be good is kept
+        self.session.workdir.check_own()
         at_epoch = step % self.task.steps_per_epoch == 0
         with self.seconds.of("checkpoint"):
             self.checkpoints.save(

@@ -7,7 +7,8 @@ import jax
 from etils import epath
 
 from istanas_jax.checkpoint_files import CheckpointError, read_about
-from istanas_jax.checkpoints import Checkpoints, read_step
+from istanas_jax.checkpoint_reading import read_step
+from istanas_jax.checkpoints import Checkpoints
 from istanas_jax.data import Dataset
 from istanas_jax.files import as_path
 from istanas_jax.genotype import Genotype

@@ -5,12 +5,12 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TextIO
 
 from etils import epath
 from ml_collections import ConfigDict
 
-from istanas_jax.files import as_path, in_bucket, write_whole
+from istanas_jax.files import WriteError, as_path, in_bucket, remove_leftovers, write_whole
 from istanas_jax.run_files import faults
 
 # May change between two starts of one run: they do not touch what a phase computes.
@@ -40,6 +40,7 @@ class Workdir:
     def __init__(self, path: str | os.PathLike, *, writes: bool = True):
         self.path = as_path(path)
         self.writes = writes
+        self._lock: TextIO | None = None  # held while `work` is open
 
     @classmethod
     def open(cls, path: str | os.PathLike, config: ConfigDict, *, writes: bool = True) -> "Workdir":
@@ -103,6 +104,8 @@ class Workdir:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with self._locked():
+                for folder in (self.path, self.path / "cells"):
+                    remove_leftovers(folder)
                 before = self.read(self.config_file)
                 new = before is None
                 try:
@@ -110,8 +113,8 @@ class Workdir:
                         self._begin(config)
                     yield
                 except BaseException:
-                    with suppress(Exception):  # the folder may be gone, or not to be written to
-                        if new and not self._has_begun():
+                    with suppress(Exception):  # the folder may not be written to
+                        if new and self._is_own() and not self._has_begun():
                             self._clear()
                     raise
         except BaseException:
@@ -167,7 +170,24 @@ class Workdir:
                 alone = False
             if not alone:
                 raise WorkdirError(f"another process is working in {self.path}")
-            yield
+            self._lock = lock
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def check_own(self) -> None:
+        """Raise if the folder was taken away from the run that works in it."""
+        if not self._is_own():
+            raise WriteError(f"{self.path} was deleted or replaced while its run was going")
+
+    def _is_own(self) -> bool:
+        if self._lock is None:
+            return True
+        try:
+            return os.path.samestat(os.fstat(self._lock.fileno()), os.stat(self.path / LOCK))
+        except OSError:
+            return False
 
     def __truediv__(self, name: str) -> epath.Path:
         return self.path / name
@@ -191,7 +211,7 @@ class Workdir:
     def write(self, name: str, value: Any) -> None:
         """A JSON file, whole or not at all."""
         if self.writes:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.check_own()
             write_whole(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
 

@@ -135,14 +135,14 @@ class Slice:
 
     def copy_checkout(self) -> None:
         """The files that git tracks, as they are now, to every host."""
-        archive = Path(tempfile.gettempdir(), f"istanas_pod_{self.args.name}.tar.gz")
-        self.shell.pipe(
-            ["git", "-C", str(ROOT), "ls-files", "-z"],
-            ["tar", "-C", str(ROOT), "--null", "-T", "-", "-czf", str(archive)],
-        )
-        target = f"{self.args.name}:istanas_pod.tar.gz"
-        self.shell.run(self._gcloud("tpu-vm", "scp", str(archive), target, "--worker=all"))
-        archive.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as private:  # others may write to the folder it is in
+            archive = str(Path(private, "istanas_pod.tar.gz"))
+            self.shell.pipe(
+                ["git", "-C", str(ROOT), "ls-files", "-z"],
+                ["tar", "-C", str(ROOT), "--null", "-T", "-", "-czf", archive],
+            )
+            target = f"{self.args.name}:istanas_pod.tar.gz"
+            self.shell.run(self._gcloud("tpu-vm", "scp", archive, target, "--worker=all"))
         checkout = f"{HOME}/checkout"
         self.ssh(
             f"mkdir -p {checkout} && "

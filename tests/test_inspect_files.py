@@ -95,6 +95,23 @@ def test_bad_checkpoints_are_a_sentence(run, tmp_path, capsys, name):
     assert sentence in said and str(step) in said and len(said) < 500
 
 
+@pytest.mark.parametrize("name", ["cut about", "no about", "cut arrays"])
+def test_the_newest_that_is_whole_is_shown(run, tmp_path, capsys, name):
+    """As a run does that goes on; a step that is named is shown, or it is an error."""
+    steps = tmp_path / "checkpoints" / "search_0"
+    for step in ("4", "8"):
+        shutil.copytree(run / "checkpoints" / "search_0" / "4", steps / step)
+    BAD[name][0](steps / "8")
+    found = inspect(capsys, tmp_path)
+    assert found["path"] == str(steps / "4")
+    (damaged,) = found["damaged"]
+    assert str(steps / "8") in damaged and BAD[name][1] in damaged
+    assert "this is the newest checkpoint that is whole" in page(capsys, tmp_path)
+    assert str(steps / "8") in refused(capsys, steps / "8")
+    BAD[name][0](steps / "4")
+    assert str(steps / "8") in refused(capsys, tmp_path)  # none is whole
+
+
 def test_folders_that_are_none(run, tmp_path, capsys):
     assert "is empty" in refused(capsys, tmp_path)
     (tmp_path / "notes.txt").write_text("x")

@@ -1,11 +1,14 @@
 """launch/tpu_pod.py against a fake gcloud, whose hosts are folders where commands really run."""
 
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import fake_gcloud
 import pytest
@@ -49,11 +52,26 @@ def test_dry_run_prints_what_the_real_run_does_and_does_nothing(cloud):
     assert not (cloud.checkout / "my runs").exists()
     # All of them, in this order, are what really happens.
     cloud.run(*POD, *options, "--", *JOB)
-    real = [["gcloud", *call] for call in cloud.calls()]
-    for command in commands:
+    real = [without_folder(["gcloud", *call]) for call in cloud.calls()]
+    for command in map(without_folder, commands):
         if command[0] == "gcloud" and "output" not in command[-1]:
             assert command in real
             real = real[real.index(command) :]
+
+
+def without_folder(command: list[str]) -> list[str]:
+    """The archive's folder is another one every time."""
+    return [re.sub(r"^/.*/(istanas_pod\.tar\.gz)$", r"\1", word) for word in command]
+
+
+def test_the_archive_is_where_nobody_else_can_write(cloud):
+    """With a name that others know they could put a link there, or an archive of their own."""
+    cloud.run(*POD, "--delete", "--", *JOB)
+    scps = [call for call in cloud.calls() if "scp" in call]
+    folders = {Path(word).parent for call in scps for word in call if word.startswith("/")}
+    assert len(scps) == len(folders) > 0
+    assert Path(tempfile.gettempdir()) not in folders
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_a_whole_job_with_a_preemption(cloud):

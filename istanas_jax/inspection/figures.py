@@ -22,6 +22,7 @@ from istanas_jax.inspection.arch import (
 from istanas_jax.inspection.files import (
     TRAINED,
     Checkpoint,
+    newest_whole,
     open_checkpoint,
     phases_in,
     size_of,
@@ -40,7 +41,11 @@ def inspect(path: str | os.PathLike, params: str | None = None) -> dict:
       path: a run's folder, a folder of steps in it, or a step.
       params: a pattern of names; the arrays that match are told one by one.
     """
-    checkpoint = open_checkpoint(path)
+    figures, damaged = newest_whole(path, lambda checkpoint: _figures(checkpoint, params))
+    return figures | {"damaged": damaged}
+
+
+def _figures(checkpoint: Checkpoint, params: str | None) -> dict:
     chosen = None if params is None else matching(checkpoint.leaves, params)
     sizes = groups(checkpoint.leaves)
     arrays = checkpoint.read(_unasked(checkpoint.leaves, sizes))

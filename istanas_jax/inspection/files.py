@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from etils import epath
@@ -25,6 +26,7 @@ from istanas_jax.checkpoint_files import (
 from istanas_jax.files import as_path, in_bucket
 from istanas_jax.workdir import Workdir
 
+T = TypeVar("T")
 TRAINED = "trained"  # beside "checkpoints": the networks that a run ended with
 AT_ONCE = 32 << 20  # bytes of arrays in memory at a time
 
@@ -80,23 +82,49 @@ class Checkpoint:
         return self.file("config.json") or {}
 
 
+class DamagedError(CheckpointError):
+    """A checkpoint that is not as it was written, said in one sentence."""
+
+
 def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
     """The step that the path names, or the newest below it."""
+    return _open_step(next(_steps_of(path)))
+
+
+def newest_whole(path: str | os.PathLike, use: Callable[[Checkpoint], T]) -> tuple[T, list[str]]:
+    """`use` of the step that the path names, or of the newest below it that is whole.
+
+    As a run does that goes on. With it, in words, what is wrong with those that are newer.
+    """
+    damaged = []
+    for step in _steps_of(path):
+        try:
+            return use(_open_step(step)), damaged
+        except DamagedError as error:
+            damaged.append(str(error))
+    raise DamagedError(damaged[0])
+
+
+def _steps_of(path: str | os.PathLike) -> Iterator[epath.Path]:
+    """The step that the path names, or those below it, the newest first; at least one."""
     path = absolute(as_path(path))
     names = _names(path)
     if names & {"state", "about", COMMITTED}:
-        return _open_step(path)
+        yield path
+        return
     if path.name == "checkpoints" and "checkpoints" not in names:
         path, names = path.parent, {"checkpoints"}
+    phases = [path]
     if "checkpoints" in names:
-        for phase in reversed(phases_in(path / "checkpoints")):
-            if steps := steps_in(path / "checkpoints" / phase):
-                return _open_step(path / "checkpoints" / phase / str(steps[-1]))
-    elif steps := steps_in(path):
-        return _open_step(path / str(steps[-1]))
-    if {"config.json", "checkpoints"} & names or path.parent.name == "checkpoints":
+        folder = path / "checkpoints"
+        phases = [folder / phase for phase in reversed(phases_in(folder))]
+    found = [phase / str(step) for phase in phases for step in reversed(steps_in(phase))]
+    if found:
+        yield from found
+    elif {"config.json", "checkpoints"} & names or path.parent.name == "checkpoints":
         raise CheckpointError(f"{path} is of a run that has saved no checkpoint yet")
-    raise CheckpointError(f"{path} {'holds' if names else 'is empty: it holds'} no checkpoint")
+    else:
+        raise CheckpointError(f"{path} {'holds' if names else 'is empty: it holds'} no checkpoint")
 
 
 def _names(path: epath.Path) -> set[str]:
@@ -131,7 +159,7 @@ def _open_step(path: epath.Path) -> Checkpoint:
     try:
         signed = load_signed(path)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is no checkpoint of istanas_jax: about is missing") from None
+        raise DamagedError(f"{path} is no checkpoint of istanas_jax: about is missing") from None
     except (OSError, ValueError, TypeError) as error:
         raise _damaged(path, error) from error
     # Before its checksum: another version may compute it in another way.
@@ -157,9 +185,9 @@ def _another_format(signed: dict) -> str:
     return f"has format {number}, of {age} istanas_jax ({writer}); this one reads format {FORMAT}"
 
 
-def _damaged(path: epath.Path, error: Exception) -> CheckpointError:
+def _damaged(path: epath.Path, error: Exception) -> DamagedError:
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return CheckpointError(f"checkpoint {path} is damaged: {reason}")
+    return DamagedError(f"checkpoint {path} is damaged: {reason}")
 
 
 def size_of(leaf: list) -> dict[str, int]:

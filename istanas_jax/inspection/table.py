@@ -18,13 +18,19 @@ BOOKKEEPING = {"seed", "step", "totals", "b_totals", "z_epoch", "uncertified"}
 
 def table(figures: dict) -> str:
     """A page about one checkpoint."""
-    parts = [_what(figures)]
+    parts = [_passed_over(figures["damaged"])] if figures["damaged"] else []
+    parts.append(_what(figures))
     if figures["architecture"]:
         parts.append(_architecture(figures["architecture"]))
     parts.append(_groups(figures))
     if "arrays" in figures:
         parts.append(_arrays(figures["arrays"]))
     return "\n\n".join(parts)
+
+
+def _passed_over(damaged: Sequence[str]) -> str:
+    lines = [f"passed over: {sentence}" for sentence in damaged]
+    return "\n".join([*lines, "this is the newest checkpoint that is whole; a run goes on from it"])
 
 
 def columns(rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> list[str]:

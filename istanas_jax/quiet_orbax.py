@@ -1,0 +1,36 @@
+"""What orbax prints about a save that fails, besides raising it: dropped, since we say it once.
+
+Its threads log their tracebacks through absl's logger, tasks that nobody waits for any more through
+asyncio's, and tensorstore calls back into an event loop that orbax has closed. Others use the same
+channels, so only what comes from orbax is dropped.
+"""
+
+import logging
+import sys
+import traceback
+
+_hook = sys.unraisablehook
+
+
+def install() -> None:
+    """Once, by whoever writes checkpoints."""
+    logging.getLogger("absl").addFilter(_of_interest)
+    logging.getLogger("asyncio").addFilter(_of_others)
+    sys.unraisablehook = _except_closed_loops
+
+
+def _of_interest(record: logging.LogRecord) -> bool:
+    """orbax also tells every step of its work."""
+    return "orbax" not in record.pathname
+
+
+def _of_others(record: logging.LogRecord) -> bool:
+    """asyncio tells of exceptions that were never looked at, once the task is forgotten."""
+    error = record.exc_info[2] if record.exc_info else None
+    return not any("orbax" in frame.f_code.co_filename for frame, _ in traceback.walk_tb(error))
+
+
+def _except_closed_loops(unraisable) -> None:
+    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(unraisable.exc_traceback)]
+    if unraisable.object is not None or frames[:1] != ["call_soon_threadsafe"]:
+        _hook(unraisable)
