@@ -12,6 +12,7 @@ import jax
 from etils import epath
 from jax import export as jax_export
 
+from istanas_jax.files import check_regular, in_bucket
 from istanas_jax.preparation import Preparation
 
 FORMATS = "istanas_jax export "
@@ -37,9 +38,9 @@ class Exported(NamedTuple):
         path = self.folder / name
         if name not in self.checksums:
             raise ExportError(f"{path} is not a file of the export: {NETWORK} does not list it")
-        if not path.is_file():
+        if not path.exists():
             raise ExportError(f"{path} is missing: copy the export again, or export again")
-        content = path.read_bytes()
+        content = _content(path)
         if checksum(content) != self.checksums[name]:
             raise ExportError(
                 f"{path} is damaged, its {CHECKSUM} is not the one in {NETWORK}: copy the export "
@@ -65,7 +66,9 @@ def open_export(folder: epath.Path) -> Exported:
     """The export in this folder; an ExportError says in what way it is none."""
     path = folder / NETWORK
     try:
-        about = json.loads(path.read_bytes())
+        about = json.loads(_content(path))
+    except ExportError:
+        raise
     except ValueError:  # also of bytes that are no text
         raise ExportError(f"{path} is damaged, it is not JSON: export again") from None
     if not isinstance(about, dict) or not str(about.get("format")).startswith(FORMATS):
@@ -90,6 +93,15 @@ def open_export(folder: epath.Path) -> Exported:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ExportError(f"{path} does not say what it should: {error}") from None
     return Exported(folder, how, tuple(names), files)
+
+
+def _content(path: epath.Path) -> bytes:
+    try:
+        if not in_bucket(path):  # epath's own is_file takes a pipe for a file
+            check_regular(path)
+        return path.read_bytes()
+    except OSError as error:
+        raise ExportError(f"{path}: {error.strerror or error}") from None
 
 
 def signed(about: dict) -> dict:

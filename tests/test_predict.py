@@ -235,7 +235,15 @@ def test_top(sources, folder, capsys):
     assert sorted(many.class_names) == list(CLASSES)
 
 
-def test_pipe_among_images(sources, tmp_path):
+def test_pipes_are_not_waited_for(sources, folder, tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(DataError, match=r"pipe\.png: is not a regular file"):
         list(predict(sources["run"], [tmp_path / "pipe.png"]))
+    os.mkfifo(tmp_path / "network.json")
+    with pytest.raises(ExportError, match=r"network\.json: is not a regular file"):
+        list(predict(tmp_path, [folder / "1.png"]))
+    (tmp_path / "network.json").unlink()
+    shutil.copy(sources["export"] / "network.json", tmp_path)
+    os.mkfifo(tmp_path / "model.stablehlo")
+    with pytest.raises(ExportError, match=r"model\.stablehlo: is not a regular file"):
+        list(predict(tmp_path, [folder / "1.png"]))
