@@ -49,6 +49,7 @@ def add_commands(commands) -> None:
         _add_data,
         _add_switch,
         _add_docs,
+        _add_torture,
     ):
         add(kinds)
 
@@ -269,3 +270,35 @@ def _docs(args) -> int:
     figures = documented.run(minutes=args.minutes, only=args.only, say=say)
     show(args, figures, documented.table)
     return 0 if figures["agrees"] else 1
+
+
+def _add_torture(kinds) -> None:
+    torture = _add(
+        kinds,
+        "torture",
+        _torture,
+        "kill runs and damage checkpoints at random: what is lost?",
+        "Kills real runs on the embedded digits at random moments, starts them again until they "
+        "end, and compares what they end with, bit for bit, with a run that nobody disturbed. "
+        "Damages checkpoints at random and looks whether the newest that is whole is found. Exit "
+        "code 1 if anything was lost.",
+    )
+    torture.add_argument("--kills", type=int, default=20, metavar="N", help="over all schedules")
+    torture.add_argument("--damages", type=int, default=200, metavar="N")
+    torture.add_argument("--seed", type=int, default=0)
+    torture.add_argument("--schedule", choices=("both", "two_stage", "one_stage"), default="both")
+
+
+def _torture(args) -> int:
+    from istanas_jax.bench import torture
+
+    schedules = tuple(torture.SCHEDULES) if args.schedule == "both" else (args.schedule,)
+    figures = torture.run(
+        kills=args.kills,
+        damages=args.damages,
+        seed=args.seed,
+        schedules=schedules,
+        say=partial(print, file=sys.stderr, flush=True),
+    )
+    show(args, figures, torture.table)
+    return 1 if figures["lost"] else 0

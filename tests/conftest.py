@@ -25,6 +25,7 @@ LONGEST = (
     "parity",
     "one_stage",
     "kill_and_resume",
+    "torture",
 )
 
 

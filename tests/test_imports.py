@@ -29,7 +29,7 @@ LEVELS = [
         "report.html report.replay report.series report.folds report.compare report.index "
         "judge_fit judge_runs "
         "bench.recovery bench.step bench.memory bench.loop bench.data bench.switch bench.methods "
-        "bench.documented",
+        "bench.documented bench.same bench.damage bench.torture",
         "two_stage one_stage retrain",
         "studies.names studies.check studies.stats studies.paper studies.base studies.runs "
         "studies.figures studies.cost studies.cell studies.correlation "

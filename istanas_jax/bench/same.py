@@ -1,0 +1,58 @@
+"""Whether two runs came to the same, bit for bit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from istanas_jax import metrics
+from istanas_jax.checkpoint_files import read_about, read_arrays, steps_in
+
+# What a clock or the machine decides.
+TIMES = {"seconds", "images_per_second"}
+ROWS = (metrics.METRICS, metrics.REPLAY)
+PAGES = {"started.json", "config.json"}  # of how it was started
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """What is not the same in the folder `other` as in `one`, in words."""
+    found = []
+    for name in ROWS:
+        if _rows(one / name) != _rows(other / name):
+            found.append(f"{other / name} has other rows than {one / name}")
+    files = {path.name for folder in (one, other) for path in folder.glob("*.json")} - PAGES
+    for name in sorted(files):
+        if _json(one / name) != _json(other / name):
+            found.append(f"{other / name} differs from {one / name}")
+    folders = {p.relative_to(one) for p in (*one.glob("checkpoints/*"), one / "trained")}
+    for folder in sorted(folders):
+        if _arrays(one / folder) != _arrays(other / folder):
+            found.append(f"{other / folder} differs from {one / folder}")
+    return found
+
+
+def _rows(path: Path) -> list[dict] | None:
+    return [_without_times(row) for row in metrics.read(path)] if path.exists() else None
+
+
+def _json(path: Path) -> Any:
+    return _without_times(json.loads(path.read_text())) if path.exists() else None
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(item) for key, item in value.items() if key not in TIMES}
+    return [_without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def _arrays(folder: Path) -> tuple[int, dict] | str:
+    """The last step, and the type, shape and checksum of its arrays, which were read."""
+    path = epath.Path(folder)
+    try:
+        last = steps_in(path)[-1]
+        leaves = read_about(path, last)["leaves"]
+        read_arrays(path / str(last), leaves)  # checks them
+    except Exception as error:  # a damaged file surfaces as almost any of them
+        return f"{folder} cannot be read: {error}"
+    return last, leaves

@@ -1,0 +1,75 @@
+"""`bench torture` in small: runs that are killed, checkpoints that are damaged, nothing is lost."""
+
+import json
+import random
+import shutil
+
+import jax.numpy as jnp
+import pytest
+
+from istanas_jax import cli
+from istanas_jax.bench import damage
+from istanas_jax.bench.same import differences
+from istanas_jax.checkpoints import Checkpoints
+
+
+def test_kills(capsys, environment, monkeypatch):
+    """Of one-stage runs, since test_kill_and_resume does it to two-stage ones; any seed."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    seed = random.randrange(10_000)
+    options = ["--schedule", "one_stage", "--kills", "2", "--damages", "0", "--seed", str(seed)]
+    code = cli.main(["bench", "torture", *options])
+    said = capsys.readouterr().out
+    assert f"seed {seed}" in said
+    assert code == 0, said
+    assert "lost: nothing" in said
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """Three checkpoints with arrays of several files."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints" / "search_0"
+    with Checkpoints(folder, keep=3, every_minutes=60) as saved:
+        for step in (7, 14, 21):
+            state = {"w": jnp.arange(4000.0) + step, "b": jnp.full((2, 2, 7), step, jnp.bfloat16)}
+            saved.save(step, state, about={"epoch": step})
+    return folder
+
+
+def test_damages(steps):
+    seed = random.randrange(10_000)
+    rows = damage.run(steps, 200, random.Random(seed), print)
+    assert sum(row["times"] for row in rows) == 200
+    assert [line for row in rows for line in row["lost"]] == [], seed
+    assert sum(row["older"] for row in rows) > 50  # most damages are noticed
+    assert {path.name for path in steps.iterdir()} == {"7", "14", "21"}
+
+
+def test_a_loss_is_told(steps, monkeypatch):
+    """Weights that are not those that were saved."""
+    good = damage._good(steps)
+    good[14]["w"] = good[14]["w"] + 1
+    monkeypatch.setattr(damage, "_good", lambda _: good)
+    rows = damage.run(steps, 30, random.Random(0), print)
+    lost = [line for row in rows for line in row["lost"]]
+    assert lost and all(line.endswith("step 14 is not what was saved") for line in lost)
+
+
+def test_differences_are_told(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    (one / "checkpoints").mkdir(parents=True)
+    row = {"phase": "search 0", "step": 1, "loss": 0.5, "seconds": {"total": 3.0}}
+    (one / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (one / "result.json").write_text(json.dumps({"test_accuracy": 0.9, "seconds": 1}))
+    for folder, value in (("checkpoints/search_0", 1.0), ("trained", 2.0)):
+        with Checkpoints(one / folder, keep=1, every_minutes=60) as saved:
+            saved.save(0, {"w": jnp.full(3, value)}, about={})
+    shutil.copytree(one, other)
+    (other / "metrics.jsonl").write_text(json.dumps(row | {"seconds": {}}) + "\n")
+    assert differences(one, other) == []
+    (other / "metrics.jsonl").write_text(json.dumps(row | {"loss": 0.25}) + "\n")
+    (other / "result.json").unlink()
+    with Checkpoints(other / "trained", keep=1, every_minutes=60) as saved:
+        saved.save(0, {"w": jnp.full(3, 2.5)}, about={})
+    assert len(differences(one, other)) == 3
