@@ -230,7 +230,7 @@ def test_top(sources, folder, capsys):
         with pytest.raises(SystemExit) as stop:
             main(["predict", str(sources["run"]), image, "--top", refused])
         assert stop.value.code == 2
-        assert f"{refused} is not a positive number" in capsys.readouterr().err
+        assert f"{refused} is not a whole number from 1" in capsys.readouterr().err
     (many,) = predict(sources["run"], [image], top=100)
     assert sorted(many.class_names) == list(CLASSES)
 
