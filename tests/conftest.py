@@ -26,6 +26,7 @@ LONGEST = (
     "one_stage",
     "kill_and_resume",
     "torture",
+    "docs_commands",
 )
 
 
