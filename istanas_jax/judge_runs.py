@@ -42,10 +42,19 @@ def _searches(path: epath.Path) -> dict[str, list[judge.Verdict]]:
     file = path / metrics.REPLAY
     searches: dict[str, list[judge.Verdict]] = {}
     for row in metrics.read(file) if file.exists() else ():
-        genotype = Genotype.from_supports(*row["support"])
+        genotype = _cells_of(row, file)
         if judge.why_not(genotype) is None:
             searches.setdefault(row["phase"], []).append(judge.judge(genotype))
     return searches
+
+
+def _cells_of(row: dict[str, Any], file: epath.Path) -> Genotype:
+    try:
+        return Genotype.from_supports(*row["support"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{file} is damaged: the row of step {row['step']} has no supports of two cells"
+        ) from None
 
 
 def table(rows: list[dict[str, Any]]) -> str:

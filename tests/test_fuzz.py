@@ -249,7 +249,7 @@ def test_run_folders(finished, data):
         shutil.rmtree(run_folder)
 
 
-COMMANDS = ("report", "report", "compare", "index", "inspect", "describe", "export", "run")
+COMMANDS = ("report", "report", "compare", "index", "inspect", "judge", "describe", "export", "run")
 
 
 def look_at(command: str, folder: Path, other: Path) -> None:
@@ -265,6 +265,8 @@ def look_at(command: str, folder: Path, other: Path) -> None:
         where = ["--config", "configs/cifar10_retrain.py:tiny", "--config.data.name=digits"]
         out = ["--workdir", folder.parent / "new", "--dry-run"]
         run("retrain", *where, "--genotype", folder / "genotype.json", *out)
+    elif command == "judge":
+        run("judge", folder)
     elif command == "run":
         assert run("run", "--config", DIGITS, "--workdir", folder, "--dry-run") == 2
     else:  # a made-up run has neither checkpoints nor a network

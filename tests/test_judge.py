@@ -98,6 +98,14 @@ def test_nothing_to_judge_is_one_sentence(words, tmp_path, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("support", [None, 7, [[1]], [[[0, 99]] * 4] * 2, [[["a", 1]] * 4] * 2])
+def test_damaged_replay_is_one_sentence(support, tmp_path, capsys):
+    with metrics.MetricsLog(tmp_path, metrics.REPLAY) as replay:
+        replay.write({"phase": "search 0", "step": 3, "support": support})
+    assert main(["judge", str(tmp_path)]) == 2
+    assert "replay.jsonl is damaged: the row of step 3" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not CELLS.exists(), reason="the trained cells are not at hand")
 def test_the_fit_ranks_unseen_cells_and_is_what_the_package_holds(tmp_path):
     held_out = judge_fit.fit(CELLS, tmp_path / "judge.json")
