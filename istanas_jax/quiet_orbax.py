@@ -25,9 +25,14 @@ def _of_interest(record: logging.LogRecord) -> bool:
 
 
 def _of_others(record: logging.LogRecord) -> bool:
-    """asyncio tells of exceptions that were never looked at, once the task is forgotten."""
-    error = record.exc_info[2] if record.exc_info else None
-    return not any("orbax" in frame.f_code.co_filename for frame, _ in traceback.walk_tb(error))
+    """asyncio tells of exceptions that were never looked at, once the task is forgotten.
+
+    Those of tensorstore have no traceback; their text says which array they are about.
+    """
+    _, error, trace = record.exc_info or (None, None, None)
+    if "tensorstore_spec" in str(error):
+        return False
+    return not any("orbax" in frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
 
 
 def _except_closed_loops(unraisable) -> None:

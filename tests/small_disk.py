@@ -86,7 +86,7 @@ def main(disk: Path) -> None:
     ends["full"] = after(full, disk)
     (disk / "fill").unlink()
     ends["deleted"] = after(deleted, disk)
-    ends["left"] = [path.name for path in disk.iterdir()]
+    ends["left"] = sorted(str(path.relative_to(disk)) for path in disk.rglob("*"))
     print(json.dumps(ends))
 
 

@@ -111,6 +111,7 @@ def test_retraining_of_a_file_that_changed_is_refused(tmp_path):
     spec = tmp_path / "cells.json"
     config = retrain.config_for(tiny(), str(spec))
     spec.write_text(random_genotype(1, num_nodes=2).to_json())
+    (tmp_path / "run").mkdir()
     Workdir(tmp_path / "run").write("config.json", json.loads(config.to_json_best_effort()))
     Workdir(tmp_path / "run").write("genotype.json", random_genotype(0, num_nodes=2).to_dict())
     with pytest.raises(WorkdirError, match=r"holds trainings of other cells than .*cells\.json"):
