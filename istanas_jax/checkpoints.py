@@ -18,6 +18,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Self
 
+import jax
 import orbax.checkpoint as ocp
 
 from istanas_jax import __version__, quiet_orbax
@@ -210,6 +211,8 @@ class Checkpoints:
         try:
             yield
         except Exception as error:
+            if _of_other_hosts(error):
+                raise  # nothing is wrong with the disk
             reason = _reason(error)
             if self._is_gone() or reason == os.strerror(errno.ENOENT):
                 raise CheckpointError(
@@ -240,6 +243,13 @@ class Checkpoints:
                 step = self.folder / old.name.removeprefix("replaced-")
                 old.rmtree() if step.exists() else old.rename(step)
         ocp.multihost.sync_global_processes("settle_replaced")
+
+
+def _of_other_hosts(error: Exception) -> bool:
+    """Whether hosts that save together lost each other, which `distributed` tells of."""
+    words = str(error)
+    of_disk = isinstance(error, OSError) or "tensorstore_spec" in words or "os_error_code" in words
+    return jax.process_count() > 1 and not of_disk and bool(re.match("[A-Z_]+: ", words))
 
 
 def _reason(error: Exception) -> str:

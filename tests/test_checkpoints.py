@@ -349,3 +349,17 @@ def test_kill_9_leaves_the_older_ones_usable(tmp_path):
         assert all(np.all(np.asarray(x) == step) for x in state.values())
         assert all(name.isdigit() for name in step_names(tmp_path))
         done = step
+
+
+FULL = "RESOURCE_EXHAUSTED: Failed to write [tensorstore_spec='{}'] [os_error_code='28']"
+LOST = "UNKNOWN: Gloo AllGather failed: Connection closed by peer"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words", "lost"), [(2, LOST, True), (2, FULL, False), (1, LOST, False)]
+)
+def test_a_lost_host_is_not_taken_for_a_bad_disk(hosts, words, lost, monkeypatch):
+    """The words are those that real runs met; `tests/test_hosts.py` loses a host for real."""
+    monkeypatch.setattr(jax, "process_count", lambda: hosts)
+    assert checkpoints._of_other_hosts(ValueError(words)) == lost
+    assert not checkpoints._of_other_hosts(OSError(28, "No space left on device"))
