@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import datetime
 import errno
+import json
 import os
 import re
 import time
@@ -20,6 +21,7 @@ from typing import Self
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 
 from istanas_jax import __version__, quiet_orbax
 from istanas_jax.checkpoint_files import (
@@ -43,6 +45,7 @@ VERSIONS = {
 }
 VERSIONS["istanas_jax"] = __version__
 quiet_orbax.install()
+NOTES = "_CHECKPOINT_METADATA"  # of orbax, in each step
 
 
 class Checkpoints:
@@ -92,6 +95,8 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             for unfinished in self.folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
                 unfinished.rmtree()
+            for step in self.folder.glob("[0-9]*"):
+                _drop_garbled_notes(step)
         self._settle_replaced()
 
     def _options(self, keep: int) -> ocp.CheckpointManagerOptions:
@@ -243,6 +248,25 @@ class Checkpoints:
                 step = self.folder / old.name.removeprefix("replaced-")
                 old.rmtree() if step.exists() else old.rename(step)
         ocp.multihost.sync_global_processes("settle_replaced")
+
+
+def _drop_garbled_notes(step: epath.Path) -> None:
+    """Remove what orbax notes about a step if it is damaged: it would not open any of the steps.
+
+    Nothing here needs it.
+    """
+    file = step / NOTES
+    if not file.exists():
+        return
+    known = {field.name for field in dataclasses.fields(ocp.metadata.StepMetadata)}
+    try:
+        notes = json.loads(file.read_bytes())
+        times = [notes[key] for key in notes if key.endswith("_nsecs")]
+        whole = notes.keys() <= known and all(isinstance(time, int) for time in times)
+    except (ValueError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        file.unlink()
 
 
 def _of_other_hosts(error: Exception) -> bool:

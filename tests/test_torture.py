@@ -46,6 +46,18 @@ def test_damages(steps):
     assert {path.name for path in steps.iterdir()} == {"7", "14", "21"}
 
 
+def test_notes_of_orbax_that_are_garbled(steps, tmp_path):
+    """orbax would open none of the steps; the newest is read, and nothing else is touched."""
+    folder = tmp_path / "search_0"
+    shutil.copytree(steps, folder)
+    for step, content in (("14", '{"a": 1, "custom_metadata": {"b": 1}}'), ("21", "[1, 2]")):
+        (folder / step / "_CHECKPOINT_METADATA").write_text(content)
+    with Checkpoints(folder, keep=3, every_minutes=60) as saved:
+        restored = saved.restore(damage._good(steps)[21])
+    assert restored.step == 21
+    assert (folder / "7" / "_CHECKPOINT_METADATA").exists()
+
+
 def test_a_loss_is_told(steps, monkeypatch):
     """Weights that are not those that were saved."""
     good = damage._good(steps)
