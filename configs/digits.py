@@ -31,18 +31,18 @@ def get_config(variant: str = "") -> ConfigDict:
         }
     )
     config.architecture = paper.architecture()
-    config.recovery = paper.recovery()
     config.checkpoint = paper.checkpoint()
 
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "cutout": 0}
     config.search = paper.network()
     config.search.update(small | {"epochs": 40, "batch": 64})
-    config.search.b = paper.adam(5e-3)  # a twelfth of the paper's steps
+    config.search.b = paper.adam(6e-4)
     config.search.budget = paper.budget()
     target = paper.target_network()
     target.update(small | {"drop_path": 0.0, "epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)
     if one_stage:
+        config.recovery = paper.one_stage_recovery()
         config.search.method = "ista"
         config.search.weights = paper.sgd(0.025, decay="constant")
         config.search.b.learning_rate = 1e-3
@@ -51,12 +51,15 @@ def get_config(variant: str = "") -> ConfigDict:
         config.recovery.epsilon = 2e-3
         config.train = target
     else:
+        config.recovery = paper.two_stage_recovery()
+        config.explore = paper.explore()
         config.search.update({"runs": 1, "weights_fraction": 0.5})
         config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
         methods.add(config.search)
         methods.small(config.search, 5e-3)
         target.update({"runs": 1, "one_stage_norms": False})
         config.retrain = target
+        paper.ours(config)
     return paper.variant(
         config, variant, tiny=_tiny, one_stage=lambda _: None, one_stage_tiny=_tiny
     )
@@ -67,3 +70,4 @@ def _tiny(config: ConfigDict) -> None:
         paper.tiny_network(config[phase])
     if config.schedule == "two_stage":
         methods.small(config.search, 1e-2)
+        paper.ours(config)

@@ -14,7 +14,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "one_stage", "seed": 0})
     config.data = paper.imagenet()
     config.architecture = paper.architecture()
-    config.recovery = paper.recovery()
+    config.recovery = paper.one_stage_recovery()
     config.checkpoint = paper.checkpoint()
 
     network = {

@@ -29,7 +29,8 @@ def get_config(variant: str = "") -> ConfigDict:
         }
     )
     config.architecture = paper.architecture()
-    config.recovery = paper.recovery()
+    config.recovery = paper.two_stage_recovery()
+    config.explore = paper.explore()
     config.checkpoint = paper.checkpoint()
 
     config.search = paper.network()
@@ -37,7 +38,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
     config.search.update({"runs": 1, "weights_fraction": 0.5})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
-    config.search.b = paper.adam(2e-3)
+    config.search.b = paper.adam(6e-4)
     config.search.budget = paper.budget()
     methods.add(config.search)
     methods.small(config.search, 2e-3)
@@ -47,10 +48,12 @@ def get_config(variant: str = "") -> ConfigDict:
     config.retrain.update({"drop_path": 0.1, "epochs": 200, "batch": 64, "runs": 1})
     config.retrain.one_stage_norms = False
     config.retrain.weights = paper.sgd(0.05)
+    paper.ours(config)
     return paper.variant(config, variant, tiny=_tiny)
 
 
 def _tiny(config: ConfigDict) -> None:
     paper.tiny_network(config.search)
     methods.small(config.search, 1e-2)
+    paper.ours(config)
     paper.tiny_network(config.retrain)

@@ -16,19 +16,48 @@ def architecture() -> ConfigDict:
             "s": 2,  # paper 4.1: each intermediate node keeps two connections
             "m": 7,  # release: rows of A, the same for every node and cell type
             "lam": 1e-5,  # supplement: lambda of the LASSO
+            "columns": "uniform",  # release: A from U[0, 1); "sphere": columns of length 1
             "sigma": 1e-3,  # release: b starts as sigma N(0, 1)
+            "signed": False,  # paper 3.3: the largest |z| are kept; True: the largest z
+            "distinct": False,  # release: both connections may have the same predecessor
             "implicit": False,  # release: no gradient through z(b); True follows Eq. (network)
         }
     )
 
 
 def recovery() -> ConfigDict:
-    """When z is recovered from b, and when a node is done."""
+    """When z is recovered from b."""
     return ConfigDict(
         {
-            "every": "epoch",  # release; "step" is Algorithm 1 to the letter, a number counts steps
-            "epsilon": 1e-3,  # release: a node freezes when ||z_new - z_old|| falls to this
+            "every": "epoch",  # release; "step" is Algorithm 1, a number counts steps
             "max_uncertified": 3,  # ours: stop after so many recoveries in a row without a solution
+        }
+    )
+
+
+def two_stage_recovery() -> ConfigDict:
+    config = recovery()
+    config.first = "b"  # release; "w" is Algorithm 1, lines 4 and 5: W moves first
+    return config
+
+
+def one_stage_recovery() -> ConfigDict:
+    """With what makes a node done."""
+    config = recovery()
+    config.freeze = "node"  # release: each by itself; "together" is Algorithm 2
+    config.distance = "all"  # release: of all entries of z; "kept" is the paper's, of the top s
+    config.epsilon = 1e-3  # release: done when ||z_new - z_old|| falls to this
+    return config
+
+
+def explore() -> ConfigDict:
+    """Ours, for two-stage searches: the paper's search explores nothing."""
+    return ConfigDict(
+        {
+            "draw": False,  # True: at every step a support drawn at random runs, with equal weights
+            "shared_weights": False,  # True: edges of a cell share the weights of an operation
+            "one_loss": False,  # True: b moves by the loss of W, as in one-stage search
+            "warmup_epochs": 0,  # W alone
         }
     )
 
@@ -135,6 +164,18 @@ def budget() -> ConfigDict:
 def checkpoint() -> ConfigDict:
     """All ours."""
     return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep": 2})
+
+
+def ours(config: ConfigDict) -> None:
+    """The search that finds good cells in minutes: what differs from the paper, all of it.
+
+    Every step runs a support drawn at random with weights that all edges share, so every candidate
+    gets its gradient; b sums these up once W is half trained, and z is exact enough to rank all
+    candidates of a node. docs/search.md shows what each part is worth.
+    """
+    config.architecture.update({"m": 28, "columns": "sphere", "signed": True})
+    config.explore.update({"draw": True, "shared_weights": True, "one_loss": True})
+    config.explore.warmup_epochs = config.search.epochs // 2
 
 
 def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 COMPARED = ("ista", "darts", "pc_darts", "random")
 SIZES = ("small", "tiny", "imagenet")
+ONE_STAGE = ("architecture", "recovery", "search", "train")  # what a one-stage run has of its own
 
 
 def get_config(variant: str = "correlation") -> ConfigDict:
@@ -34,7 +35,7 @@ def get_config(variant: str = "correlation") -> ConfigDict:
     config = two
     config.schedule = "study"
     del config.search.method  # a study has several
-    config.one_stage = ConfigDict({key: one[key] for key in ("recovery", "search", "train")})
+    config.one_stage = ConfigDict({key: one[key] for key in ONE_STAGE})
     config.study = ConfigDict({"kind": kind, "methods": COMPARED})
     KINDS[kind](config)
     if size == "small":
@@ -102,7 +103,7 @@ def _imagenet(config: ConfigDict) -> None:
     """Table 4: cells found on CIFAR-10 and random ones, trained alike; and one-stage."""
     one, given = imagenet_one_stage.get_config(), imagenet_retrain.get_config()
     config.data, config.retrain = one.data, given.retrain
-    config.one_stage = ConfigDict({key: one[key] for key in ("recovery", "search", "train")})
+    config.one_stage = ConfigDict({key: one[key] for key in ONE_STAGE})
     cells = ("ISTA_onestage", "PC_DARTS_image", "PDARTS", "SNAS", "DARTS_V2", "random:0")
     config.study.update({"methods": (), "cells": cells})
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from istanas_jax import drawing, metrics, one_stage, predict, retrain, two_stage, workdir
-from istanas_jax.architecture import ArchState, coefficients, recover
+from istanas_jax.architecture import ArchState, Coding, coefficients, recover
 from istanas_jax.checkpoint_files import absolute
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import Genotype, load
@@ -188,7 +188,7 @@ def recover_z(
     A, b = (jnp.asarray(x, jnp.float32)[None, None] for x in (A, b))
     z = jnp.zeros((1, 1, A.shape[-1]))
     arch = ArchState(b=b, A=A, z=z, support=top_support(z, s), frozen=jnp.zeros((1, 1), bool))
-    found = recover(arch, lam=lam)
+    found = recover(arch, Coding(s=s, lam=lam))
     return Node(
         found.arch.z[0, 0],
         found.arch.support[0, 0],

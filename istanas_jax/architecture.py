@@ -4,13 +4,17 @@ Arrays carry two leading axes, cell type (0 normal, 1 reduction) and intermediat
 padded to the candidates of the last node, so that all nodes are recovered by one call.
 """
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from istanas_jax import sparse_coding
+from istanas_jax import search_space, sparse_coding
 from istanas_jax.sparse_coding import SparseCode
 
 CELL_TYPES = ("normal", "reduction")
@@ -41,37 +45,65 @@ class Recovery:
         return jnp.all(self.code.converged | self.arch.frozen)
 
 
-def init_architecture(
-    key: jax.Array, *, num_nodes: int, m: int, s: int, sigma: float, lam: float
-) -> Recovery:
+@dataclass(frozen=True)
+class Coding:
+    """How b stands for connections: all that is fixed about the sparse coding of a run.
+
+    The defaults are the paper's and its release's.
+    """
+
+    nodes: int = 4
+    m: int = 7  # entries of b
+    s: int = 2  # connections kept per node
+    lam: float = 1e-5  # lambda of the LASSO
+    columns: str = "uniform"  # of A, see `sparse_coding.sample_measurement_matrices`
+    signed: bool = False  # keep the largest z, not the largest |z|
+    distinct: bool = False  # keep connections of different predecessors
+    whole_distance: bool = True  # between all of two z, or only between what is kept of them
+
+
+def init_architecture(key: jax.Array, coding: Coding, *, sigma: float) -> Recovery:
     """Algorithm 1, input: sample A, draw b = sigma N(0, 1), and recover the first z."""
     key_A, key_b = jax.random.split(key)
-    A = sparse_coding.sample_measurement_matrices(key_A, num_nodes, m)
+    A = sparse_coding.sample_measurement_matrices(
+        key_A, coding.nodes, coding.m, columns=coding.columns
+    )
     b = sigma * jax.random.normal(key_b, A.shape[:-1])
     z = jnp.zeros(A.shape[:2] + A.shape[3:])
     arch = ArchState(
         b=b,
         A=A,
         z=z,
-        support=sparse_coding.top_support(z, s),
+        support=sparse_coding.top_support(z, coding.s),
         frozen=jnp.zeros(A.shape[:2], bool),
     )
-    return recover(arch, lam=lam)
+    return recover(arch, coding)
 
 
-def recover(arch: ArchState, *, lam: float) -> Recovery:
+def recover(arch: ArchState, coding: Coding) -> Recovery:
     """Algorithm 1, line 2: z from b by the LASSO, warm-started, and its top-s support.
 
-    The distance is that of the two z with all but their top-s entries set to 0, as line 2 leaves
-    them; it decides about freezing (Algorithm 2, line 5) and is 0 for a frozen node.
+    The distance decides about freezing (Algorithm 2, line 5) and is 0 for a frozen node. The
+    release takes it between all of two z; the paper's line 2 leaves them with their top s entries.
     """
-    s = arch.support.shape[-1]
-    code = sparse_coding.solve_nodes(arch.A, arch.b, lam, z0=arch.z)
+    code = sparse_coding.solve_nodes(arch.A, arch.b, coding.lam, z0=arch.z)
     z = jnp.where(arch.frozen[..., None], arch.z, code.z)
-    support = jnp.where(arch.frozen[..., None], arch.support, sparse_coding.top_support(code.z, s))
-    difference = keep_support(z, support) - keep_support(arch.z, arch.support)
-    distance = jnp.sqrt(jnp.sum(difference * difference, -1))
-    return Recovery(arch.replace(z=z, support=support), code, distance)
+    chosen = sparse_coding.top_support(
+        code.z,
+        coding.s,
+        signed=coding.signed,
+        distinct=coding.distinct,
+        exists=jnp.any(arch.A != 0, axis=-2),
+    )
+    support = jnp.where(arch.frozen[..., None], arch.support, chosen)
+    arch_after = arch.replace(z=z, support=support)
+    distance = jnp.linalg.norm(settled(arch_after, coding) - settled(arch, coding), axis=-1)
+    return Recovery(arch_after, code, distance)
+
+
+def settled(arch: ArchState, coding: Coding) -> Float[Array, "cells nodes n"]:
+    """What of z must stand still for a node to be frozen."""
+    return arch.z if coding.whole_distance else keep_support(arch.z, arch.support)
 
 
 def keep_support(
@@ -104,11 +136,44 @@ def coefficients(
     )
 
 
+def straight_coefficients(arch: ArchState) -> Float[Array, "cells nodes s"]:
+    """1 / s for every connection of the support, with the gradient of bᵀA_S.
+
+    Connections that are drawn at random run with equal weight, and b learns which of them should
+    have had more: its gradient is A_S times that of the coefficients, as in Eq. (network_s).
+    """
+    A_S = jnp.take_along_axis(arch.A, arch.support[:, :, None, :], axis=-1)
+    w = jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=lax.Precision.HIGHEST)
+    return 1 / arch.support.shape[-1] + w - lax.stop_gradient(w)
+
+
+def draw_support(key: jax.Array, coding: Coding) -> Int[Array, "cells nodes s"]:
+    """s candidates of each node, all with equal probability."""
+    longest = search_space.max_candidates(coding.nodes)
+    own = search_space.num_candidates(np.arange(coding.nodes))
+    draws = jax.random.uniform(key, (2, coding.nodes, longest))
+    return sparse_coding.top_support(
+        draws, coding.s, distinct=coding.distinct, exists=np.arange(longest) < own[:, None]
+    )
+
+
 def move(arch: ArchState, b: Float[Array, "cells nodes m"]) -> ArchState:
     """Take the updated b, except for frozen nodes (an optimiser's momentum would move them)."""
     return arch.replace(b=jnp.where(arch.frozen[..., None], arch.b, b))
 
 
-def freeze(arch: ArchState, distance: Float[Array, "cells nodes"], epsilon: float) -> ArchState:
-    """Algorithm 2, line 5: a node whose z moved by at most epsilon is frozen for good."""
+class Freezing(NamedTuple):
+    """When nodes are done."""
+
+    rule: str  # "node": each by itself (the release); "together" (the paper); "never"
+    epsilon: float
+
+
+def freeze(arch: ArchState, distance: Float[Array, "cells nodes"], freezing: Freezing) -> ArchState:
+    """Algorithm 2, line 5: what moved by at most epsilon is frozen for good."""
+    rule, epsilon = freezing
+    if rule == "never" or epsilon == 0:
+        return arch
+    if rule == "together":
+        distance = jnp.broadcast_to(jnp.linalg.norm(distance), distance.shape)
     return arch.replace(frozen=arch.frozen | (distance <= epsilon))

@@ -24,19 +24,25 @@ class Budget:
     Args:
       net: the target net, with any genotype; its auxiliary head is not counted.
       limits: `max_parameters` and `max_multiply_adds`; 0 sets no limit.
+      distinct: the connections of a node must have different predecessors.
     """
 
     def __init__(
-        self, net: TargetNet, image_size: int, *, nodes: int, s: int, limits: tuple[int, int]
+        self,
+        net: TargetNet,
+        image_size: int,
+        *,
+        nodes: int,
+        s: int,
+        limits: tuple[int, int],
+        distinct: bool = False,
     ):
         self.limits = np.array([limit or np.inf for limit in limits])
-        self.picks = [
-            np.array(list(combinations(range(num_candidates(j)), s))) for j in range(nodes)
-        ]
-        single = _connection_costs(net, image_size, nodes)
+        self.picks = [_picks(j, s, distinct) for j in range(nodes)]
+        self.single = _connection_costs(net, image_size, nodes)
         # Per cell type and node: the cost of each choice.
         self.costs = [
-            [single[kind][j][self.picks[j]].sum(1) for j in range(nodes)] for kind in range(2)
+            [self.single[kind][j][self.picks[j]].sum(1) for j in range(nodes)] for kind in range(2)
         ]
         counted = count(net.clone(auxiliary=False), image_size)
         own = [
@@ -48,7 +54,7 @@ class Budget:
 
     def cost_of(self, kind: int, node: int, picks) -> np.ndarray:
         """(parameters, multiply-adds) of a node's connections."""
-        return self.costs[kind][node][self._index(node, picks)]
+        return self.single[kind][node][list(picks)].sum(0)
 
     def total(self, support: Int[np.ndarray, "2 nodes s"]) -> np.ndarray:
         """(parameters, multiply-adds) of the target net."""
@@ -60,7 +66,7 @@ class Budget:
 
     def choose(
         self,
-        z: Float[np.ndarray, "2 nodes n"],
+        strength: Float[np.ndarray, "2 nodes n"],
         support: Int[np.ndarray, "2 nodes s"],
         frozen: Bool[np.ndarray, "2 nodes"],
     ) -> tuple[Int[np.ndarray, "2 nodes s"], bool]:
@@ -69,7 +75,7 @@ class Budget:
         if np.all(self.total(support) <= self.limits):
             return support, False
         scores = [
-            [np.abs(z[kind, j])[self.picks[j]].sum(1) for j in range(len(self.picks))]
+            [strength[kind, j][self.picks[j]].sum(1) for j in range(len(self.picks))]
             for kind in range(2)
         ]
         places = [(kind, j) for kind in range(2) for j in range(len(self.picks))]
@@ -93,7 +99,7 @@ class Budget:
         for kind, j in free:
             picks = self.picks[j][chosen[kind, j]]
             # Strongest first, ties to the lower index.
-            picked[kind, j] = picks[np.argsort(-np.abs(z[kind, j][picks]), kind="stable")]
+            picked[kind, j] = picks[np.argsort(-strength[kind, j][picks], kind="stable")]
         return picked, True
 
     def _by_price(self, scores, fixed: dict) -> dict:
@@ -140,6 +146,15 @@ class Budget:
 
     def _index(self, node: int, picks) -> int:
         return int(np.flatnonzero((self.picks[node] == np.sort(picks)).all(1))[0])
+
+
+def _picks(node: int, s: int, distinct: bool) -> Int[np.ndarray, "choices s"]:
+    """All that a node may choose, each choice in rising order."""
+    picks = np.array(list(combinations(range(num_candidates(node)), s)))
+    if distinct:
+        predecessors = split_index(picks)[0]
+        picks = picks[(np.diff(predecessors, axis=1) > 0).all(1)]
+    return picks
 
 
 def _connection_costs(net: TargetNet, image_size: int, nodes: int) -> list[list[np.ndarray]]:

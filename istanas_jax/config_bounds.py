@@ -123,8 +123,27 @@ ARCHITECTURE = {
     "lam": positive(1.0),
     "sigma": positive(100.0),
     "implicit": YES_OR_NO,
+    "columns": one_of("uniform", "sphere"),
+    "signed": YES_OR_NO,
+    "distinct": YES_OR_NO,
 }
-RECOVERY = {"every": EVERY, "epsilon": number(0, 1000), "max_uncertified": whole(0, 10**6)}
+RECOVERY = {
+    "every": EVERY,
+    "max_uncertified": whole(0, 10**6),
+    "first": one_of("b", "w"),
+    "freeze": one_of("node", "together", "never"),
+    "distance": one_of("all", "kept"),
+    "epsilon": number(0, 1000),
+}
+EXPLORE = {
+    "draw": YES_OR_NO,
+    "shared_weights": YES_OR_NO,
+    "one_loss": YES_OR_NO,
+    "warmup_epochs": whole(0, 100_000),
+}
+# What a search reads of `recovery` only where there are two stages, or one.
+ONLY_TWO_STAGE = ("search.runs", "search.weights_fraction", "recovery.first")
+ONLY_ONE_STAGE = ("recovery.freeze", "recovery.distance", "recovery.epsilon")
 CHECKPOINT = {
     "every_minutes": positive(10**6),
     "every_steps": whole(0, 10**9),
@@ -203,6 +222,7 @@ def _table() -> dict[str, Rule]:
     table = {"seed": whole(0, LAST_SEED), "schedule": one_of(*SCHEDULES), "genotype": TEXT}
     table |= _below("data", DATA) | _below("architecture", ARCHITECTURE)
     table |= _below("recovery", RECOVERY) | _below("checkpoint", CHECKPOINT)
+    table |= _below("explore", EXPLORE)
     table |= _below("study", STUDY)
     for phase in ("search", "retrain", "train"):
         table |= _below(phase, PHASE) | _below(f"{phase}.weights", SGD)
@@ -229,7 +249,7 @@ def _table() -> dict[str, Rule]:
 BOUNDS = _table()
 # What a schedule needs besides `data`, `checkpoint` and the seed.
 PARTS = {
-    "two_stage": ("architecture", "recovery", "search", "retrain"),
+    "two_stage": ("architecture", "recovery", "explore", "search", "retrain"),
     "one_stage": ("architecture", "recovery", "search", "train"),
     "retrain": ("retrain",),
 }
@@ -274,7 +294,8 @@ def _required(config: ConfigDict) -> Iterator[str]:
     foreign = [f"search.{name}." for name in OWN if name != method]
     foreign += [] if method in (None, "ista") else [f"{key}." for key in OF_ISTA]
     foreign += [f"{key}." for key in NOT_OF.get(method, ())]
-    foreign += ["search.runs.", "search.weights_fraction."] if schedule == "one_stage" else []
+    other = ONLY_TWO_STAGE if schedule == "one_stage" else ONLY_ONE_STAGE
+    foreign += [f"{key}." for key in other]
     parts = ("seed", "data", "checkpoint", *PARTS[schedule])
     for key in BOUNDS.keys() - OPTIONAL:
         if key.split(".")[0] in parts and not f"{key}.".startswith(tuple(foreign)):

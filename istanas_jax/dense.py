@@ -96,7 +96,7 @@ def _mix_node(states, cell: CellVariables, mixture: Mixture, *, node: int, spec,
         rows, places = slice(edge, edge + len(sources)), slice(first, first + len(sources))
         edges = _Edges(
             jnp.stack(sources),
-            jax.tree.map(lambda w, places=places: w[places], cell.groups[group]),
+            _of_edges(cell.groups[group], places, spec),
             cell.stats[rows],
             mixture.table[rows],
             None if mixture.edges is None else mixture.edges[rows],
@@ -108,6 +108,14 @@ def _mix_node(states, cell: CellVariables, mixture: Mixture, *, node: int, spec,
         batch.append(seen)
         edge += len(sources)
     return _joined(total, spec), batch
+
+
+def _of_edges(weights: dict, places: slice, spec: CellSpec) -> dict:
+    """The weights of some edges, along the first axis."""
+    if spec.shared:
+        size = places.stop - places.start
+        return jax.tree.map(lambda w: jnp.broadcast_to(w, (size, *w.shape[1:])), weights)
+    return jax.tree.map(lambda w: w[places], weights)
 
 
 class _Edges(NamedTuple):

@@ -22,6 +22,9 @@ from istanas_jax.train_state import SearchState, TestTotals, Totals, TrainState
 class Method(Protocol):
     """What a search method says about a step; see `methods.base`."""
 
+    weights_first: bool
+    batch_statistics: bool
+
     def trained(self, arch) -> Any: ...
 
     def at(self, arch, trained) -> Any: ...
@@ -29,6 +32,8 @@ class Method(Protocol):
     def moved(self, arch, trained) -> Any: ...
 
     def moving(self, step: Int[Array, ""]) -> Array | None: ...
+
+    def drawn(self, arch, weights: TrainState) -> Any: ...
 
     def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
 
@@ -50,24 +55,34 @@ def search_step(
     recipe: Recipe,
     method: Method,
 ) -> tuple[SearchState, Totals]:
-    """An update of the architecture on one batch, then of W on another.
+    """An update of the architecture on one batch and of W on another.
 
-    Algorithm 1, lines 3 and 4, of ISTA-NAS; the first-order approximation of DARTS.
+    Algorithm 1, lines 3 to 5, of ISTA-NAS, which has W first, its release the architecture; the
+    first-order approximation of DARTS.
     """
-    weights = state.weights
     fixed = {"net": net, "recipe": recipe, "method": method}
+    begun = state.weights  # both updates run what is drawn for this step
 
-    def loss_of_arch(trained, stats, *batch):
-        arch = method.at(state.arch, trained)
-        return super_loss(weights, weights.params, arch, stats, *batch, **fixed)
+    def move_weights(state):
+        arch = method.drawn(state.arch, begun)
+        weights, totals = update_weights(state.weights, arch, w_images, w_labels, sgd=sgd, **fixed)
+        return state.replace(weights=weights), totals
 
-    state = update_architecture(
-        state, b_images, b_labels, loss_of_arch=loss_of_arch, adam=adam, **fixed
-    )
-    weights, totals = update_weights(
-        state.weights, state.arch, w_images, w_labels, sgd=sgd, **fixed
-    )
-    return state.replace(weights=weights), totals
+    def move_architecture(state):
+        weights, arch = state.weights, method.drawn(state.arch, begun)
+
+        def loss_of_arch(trained, stats, *batch):
+            there = method.at(arch, trained)
+            return super_loss(weights, weights.params, there, stats, *batch, **fixed)
+
+        return update_architecture(
+            state, b_images, b_labels, loss_of_arch=loss_of_arch, adam=adam, **fixed
+        )
+
+    if method.weights_first:
+        state, totals = move_weights(state)
+        return move_architecture(state), totals
+    return move_weights(move_architecture(state))
 
 
 def update_architecture(
@@ -142,7 +157,8 @@ def joint_step(
     method: Method,
 ) -> tuple[SearchState, Totals]:
     """The architecture and W by one loss: Algorithm 2, lines 3 to 7, of ISTA-NAS; SNAS."""
-    weights, arch = state.weights, state.arch
+    weights = state.weights
+    arch = method.drawn(state.arch, weights)
 
     def loss_of(both, stats, *batch):
         trained, params = both
@@ -151,17 +167,21 @@ def joint_step(
             weights, params, there, stats, *batch, net=net, recipe=recipe, method=method
         )
 
-    trained = method.trained(arch)
+    trained = method.trained(state.arch)
     batch = (recipe.draw(weights.key(0), images), images, labels)
     loss, logits, stats, (grads, dw) = recipe.gradient(
         loss_of, (trained, weights.params), weights.stats, batch
     )
     change, adam_state = adam.update(grads, state.adam, trained)
-    moved_arch = method.moved(arch, optax.apply_updates(trained, change))
+    moved = method.moved(state.arch, optax.apply_updates(trained, change)), adam_state
+    moving = method.moving(weights.step)
+    if moving is not None:
+        stay = state.arch, state.adam
+        moved = jax.tree.map(lambda new, old: jnp.where(moving, new, old), moved, stay)
     params, sgd_state = _descend(net, weights, arch, dw, sgd, method)
     totals = batch_totals(loss, logits, labels)
     weights = weights.advance(params, stats, sgd_state, totals)
-    return state.replace(weights=weights, arch=moved_arch, adam=adam_state), totals
+    return state.replace(weights=weights, arch=moved[0], adam=moved[1]), totals
 
 
 def super_loss(
@@ -219,5 +239,11 @@ def evaluate_super(
     """The same for the super-net with the architecture it has."""
     x = normalise(images, recipe.mean, recipe.std)
     variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
-    logits, _ = net.apply(variables, x, **method.inputs_of_w(state.arch), train=False)
+    (logits, _), _ = net.apply(
+        variables,
+        x,
+        **method.inputs_of_w(state.arch),
+        train=method.batch_statistics,
+        mutable="batch_stats",
+    )
     return masked_totals(logits, labels, mask)

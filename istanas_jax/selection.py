@@ -83,7 +83,7 @@ def _active_params(net: SuperNet, supports) -> Iterator[tuple[Path, Path, int | 
     """(path in the static net, path in the super-net, place in the stacked array)."""
     for cell, name, spec, node, predecessor, op, _ in _connections(net, supports):
         group = next(g for g, edges in enumerate(spec.groups) if (node, predecessor) in edges)
-        place = spec.groups[group].index((node, predecessor))
+        place = spec.place(group, node, predecessor)
         for weight in spec.shapes(op, spec.strides[group]):
             source = (cell, GROUP_NAMES[spec.reduction][group], op, weight)
             yield (cell, name, weight), source, place

@@ -45,6 +45,8 @@ class CellSpec:
     (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
     stride, and within a group all edges have weights of the same shapes.
 
+    With `shared`, all edges of a group use one set of weights per operation.
+
     Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
     """
 
@@ -56,6 +58,7 @@ class CellSpec:
     partial: int = 1  # operations see one channel in so many
     candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
     recompute: bool = False  # operations run again in the backward pass
+    shared: bool = False
 
     def __post_init__(self):
         part, over = divmod(self.channels, self.partial)
@@ -86,6 +89,14 @@ class CellSpec:
             tuple(edge for edge in edges if edge[1] >= NUM_INPUTS),
         )
 
+    def num_sets(self, group: int) -> int:
+        """Sets of weights that an operation has in a group."""
+        return 1 if self.shared else len(self.groups[group])
+
+    def place(self, group: int, node: int, predecessor: int) -> int:
+        """Number of the set of weights that an edge of the group uses."""
+        return 0 if self.shared else self.groups[group].index((node, predecessor))
+
     def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
         return ops.weight_shapes(op, self.op_channels, stride, self.regime)
 
@@ -103,7 +114,7 @@ class Slots(NamedTuple):
     predecessor: Int[Array, " slots"]
     edge: Int[Array, " slots"]  # number of the edge in the cell
     group: Int[Array, " slots"]
-    place: Int[Array, " slots"]  # number of the edge in its group
+    place: Int[Array, " slots"]  # number of its set of weights in the group
     coefficient: Float[Array, " slots"]
 
 
@@ -121,6 +132,8 @@ def make_slots(
     else:
         group = jnp.zeros_like(support)
         place = edge_index(node, predecessor)
+    if spec.shared:
+        place = jnp.zeros_like(place)
     columns = (op, predecessor, edge_index(node, predecessor), group, place, coefficients)
     return Slots(*(column.reshape(-1) for column in columns))
 
@@ -130,7 +143,7 @@ def pack_weights(
 ) -> Float[Array, "slots size"]:
     """The weights of the active connections, one vector per slot.
 
-    `groups` holds, per group and operation, the weights of all edges along the first axis. Those
+    `groups` holds, per group and operation, all sets of weights along the first axis. Those
     that are not active get a gradient of exactly 0.
     """
     vectors = jnp.zeros((slots.op.size, spec.vector_size))

@@ -1,6 +1,6 @@
 """Sparse coding of one node: measurement matrices, and the LASSO that recovers z from b (Eq. z).
 
-    z = argmin_z 1/2 ||A z - b||² + lambda ||z||_1,    A in R^(m x n), m < n
+    z = argmin_z 1/2 ||A z - b||² + lambda ||z||_1,    A in R^(m x n)
 
 The problems are tiny, but the s largest entries of z become the architecture, so a nearly solved
 problem is not good enough. The solution is found in three parts, all inside jit, in float32, on
@@ -51,19 +51,26 @@ class SparseCode(NamedTuple):
 
 
 def sample_measurement_matrices(
-    key: jax.Array, num_nodes: int, m: int, num_cell_types: int = 2
+    key: jax.Array, num_nodes: int, m: int, num_cell_types: int = 2, columns: str = "uniform"
 ) -> Float[Array, "cells nodes m n"]:
-    """A ~ U[0, 1) for every node of every cell type, drawn once per run.
+    """A for every node of every cell type, drawn once per run.
 
-    Node j has n_j columns; the matrices are padded with zero columns to the n of the last node.
+    Node j has n_j columns; the matrices are padded with zero columns to the n of the last node. A
+    node with n_j <= m is not compressed: its z is known from b.
+
+    Args:
+      columns: "uniform", entries from U[0, 1), or "sphere", columns spread evenly over the unit
+        sphere. Uniform columns all point into one corner, so they are hard to tell apart.
     """
     n = search_space.max_candidates(num_nodes)
-    smallest = search_space.num_candidates(0)
-    if not 0 < m < smallest:
-        raise ValueError(
-            f"m = {m} must lie between 1 and {smallest - 1}, below n of the first node"
-        )
-    A = jax.random.uniform(key, (num_cell_types, num_nodes, m, n))
+    if m < 1:
+        raise ValueError(f"m = {m} must be at least 1")
+    shape = (num_cell_types, num_nodes, m, n)
+    if columns == "sphere":
+        A = jax.random.normal(key, shape)
+        A /= jnp.linalg.norm(A, axis=-2, keepdims=True)
+    else:
+        A = jax.random.uniform(key, shape)
     sizes = np.array([search_space.num_candidates(node) for node in range(num_nodes)])
     exists = np.arange(n)[None, None, None, :] < sizes[None, :, None, None]
     return jnp.where(exists, A, 0)
@@ -80,11 +87,33 @@ def soft_threshold(x: Float[Array, "*shape"], theta: float) -> Float[Array, "*sh
     return jaxopt.prox.prox_lasso(x, theta)
 
 
-def top_support(z: Float[Array, "*batch n"], s: int) -> Int[Array, "*batch s"]:
-    """S(z): indices of the s largest |z|, strongest first; of equal ones the lower index wins."""
-    if not 1 <= s <= z.shape[-1]:
-        raise ValueError(f"s = {s} connections cannot be chosen from n = {z.shape[-1]} candidates")
-    return lax.top_k(jnp.abs(z), s)[1]
+def top_support(
+    z: Float[Array, "*batch n"],
+    s: int,
+    *,
+    signed: bool = False,
+    distinct: bool = False,
+    exists: Bool[Array, "*batch n"] | None = None,
+) -> Int[Array, "*batch s"]:
+    """S(z): indices of the s largest |z|, strongest first; of equal ones the lower index wins.
+
+    Args:
+      signed: the s largest z instead.
+      distinct: no two of one predecessor.
+      exists: candidates that may be chosen; None: all.
+    """
+    n = z.shape[-1]
+    if not 1 <= s <= n:
+        raise ValueError(f"s = {s} connections cannot be chosen from n = {n} candidates")
+    strength = z if signed else jnp.abs(z)
+    if exists is not None:
+        strength = jnp.where(exists, strength, -jnp.inf)
+    if not distinct:
+        return lax.top_k(strength, s)[1]
+    by_predecessor = strength.reshape(*z.shape[:-1], -1, search_space.NUM_OPS)
+    _, predecessor = lax.top_k(by_predecessor.max(-1), s)
+    op = jnp.take_along_axis(by_predecessor.argmax(-1), predecessor, -1)
+    return search_space.flat_index(predecessor, op.astype(predecessor.dtype))
 
 
 def solve_lasso(

@@ -21,7 +21,9 @@ class CellVariables(NamedTuple):
 
     pre0: Weights
     pre1: Weights
-    groups: tuple[dict[str, Weights], ...]  # per group of edges and operation, stacked over edges
+    groups: tuple[
+        dict[str, Weights], ...
+    ]  # per group of edges and operation, stacked over its sets
     pre_stats: Float[Array, "2 norms=1 2 C"]
     stats: Float[Array, "edges ops norms 2 C"]
 
@@ -34,7 +36,7 @@ class _EdgeGroup(nn.Module):
 
     @nn.compact
     def __call__(self) -> dict[str, Weights]:
-        stride, size = self.spec.strides[self.group], len(self.spec.groups[self.group])
+        stride, size = self.spec.strides[self.group], self.spec.num_sets(self.group)
         return {
             op: _Stacked(tuple(shapes.items()), (size,), name=op)()
             for op in OPERATIONS

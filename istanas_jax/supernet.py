@@ -37,6 +37,7 @@ class SuperNet(nn.Module):
       partial: operations see one channel in so many, the others pass by (PC-DARTS).
       candidates: of each cell type and edge the operations that exist, by number; None: all.
       recompute: with a mixture, operations run again in the backward pass, to save memory.
+      shared: an operation has one set of weights for all edges of a cell that have one stride.
       dtype: of the activations; parameters and statistics are float32.
     """
 
@@ -53,6 +54,7 @@ class SuperNet(nn.Module):
     partial: int = 1
     candidates: tuple[tuple[tuple[int, ...], ...], ...] | None = None
     recompute: bool = False
+    shared: bool = False
 
     def spec(self, plan: CellPlan) -> CellSpec:
         candidates = None if self.candidates is None else self.candidates[plan.reduction]
@@ -65,6 +67,7 @@ class SuperNet(nn.Module):
             self.partial,
             candidates,
             self.recompute,
+            self.shared,
         )
 
     def plans(self) -> list[CellPlan]:
@@ -184,15 +187,16 @@ def keep_inactive(
     weights, norms = {}, {}
     for reduction in (False, True):
         regime = ops.REGIMES[net.regime]
-        spec = CellSpec(net.channels, reduction, net.num_nodes, net.s, regime)
+        spec = CellSpec(net.channels, reduction, net.num_nodes, net.s, regime, shared=net.shared)
         slots = make_slots(support[int(reduction)], jnp.zeros(support.shape[1:]), spec)
         for group, (name, edges) in enumerate(
             zip(GROUP_NAMES[reduction], spec.groups, strict=True)
         ):
-            at = jnp.where(slots.group == group, slots.place, len(edges))
-            table = jnp.zeros((len(edges), NUM_OPS), bool)
+            sets = spec.num_sets(group)
+            at = jnp.where(slots.group == group, slots.place, sets)
+            table = jnp.zeros((sets, NUM_OPS), bool)
             weights[name] = norms[name] = table.at[at, slots.op].set(True, mode="drop")
-            if frozen is not None:
+            if frozen is not None and not net.shared:
                 nodes = jnp.array([node for node, _ in edges])
                 norms[name] = weights[name] & frozen[int(reduction)][nodes][:, None]
 

@@ -10,22 +10,27 @@ import pytest
 from istanas_jax import search_space
 from istanas_jax.architecture import (
     ArchState,
+    Coding,
+    Freezing,
     coefficients,
+    draw_support,
     freeze,
     init_architecture,
     keep_support,
     move,
     recover,
+    straight_coefficients,
 )
 
 LAM = 1e-5
-jit_recover = jax.jit(partial(recover, lam=LAM))
+CODING = Coding(lam=LAM, whole_distance=False)
+jit_recover = jax.jit(partial(recover, coding=CODING))
 
 
 @pytest.fixture(scope="module")
 def arch() -> ArchState:
     key = jax.random.key(0)
-    init = partial(init_architecture, num_nodes=4, m=7, s=2, sigma=1e-2, lam=LAM)
+    init = partial(init_architecture, coding=CODING, sigma=1e-2)
     recovery = jax.jit(init)(key)
     assert recovery.certified
     return recovery.arch
@@ -106,12 +111,51 @@ def test_distance_is_that_of_the_kept_entries(arch):
         np.testing.assert_allclose(recovery.distance[place], expected, rtol=1e-5)
 
 
-def test_freezing_rule(arch):
+def test_distance_of_all_entries(arch):
+    """As the release takes it."""
+    recovery = jax.jit(partial(recover, coding=Coding(lam=LAM)))(arch.replace(b=arch.b * 1.5))
+    expected = np.linalg.norm(recovery.arch.z - arch.z, axis=-1)
+    np.testing.assert_allclose(recovery.distance, expected, rtol=1e-5)
+    kept = jit_recover(arch.replace(b=arch.b * 1.5)).distance
+    assert (kept < recovery.distance).all()
+
+
+def test_freezing_rules(arch):
     distance = jnp.full((2, 4), 1.0).at[0, 1].set(1e-3).at[1, 2].set(1.1e-3)
-    frozen = freeze(arch, distance, 1e-3).frozen
-    assert np.argwhere(frozen).tolist() == [[0, 1]]
-    still = freeze(freeze(arch, distance, 1e-3), jnp.full((2, 4), 1.0), 1e-3).frozen
+    alone = Freezing("node", 1e-3)
+    frozen = freeze(arch, distance, alone)
+    assert np.argwhere(frozen.frozen).tolist() == [[0, 1]]
+    still = freeze(frozen, jnp.full((2, 4), 1.0), alone).frozen
     assert np.argwhere(still).tolist() == [[0, 1]]
+    assert not freeze(arch, distance, Freezing("together", 1e-3)).frozen.any()
+    small = jnp.full((2, 4), 1e-3 / 8**0.5)  # of all eight together 1e-3
+    assert freeze(arch, 0.99 * small, Freezing("together", 1e-3)).frozen.all()
+    assert not freeze(arch, 1.01 * small, Freezing("together", 1e-3)).frozen.any()
+    assert not freeze(arch, 0 * distance, Freezing("never", 1e-3)).frozen.any()
+
+
+def test_straight_coefficients_have_the_gradient_of_the_paper(arch):
+    """Their value is 1 / s; their gradient that of Eq. (network_s), A_S times the outer one."""
+    outer = jnp.asarray(np.random.default_rng(0).standard_normal((2, 4, 2)), jnp.float32)
+    np.testing.assert_allclose(straight_coefficients(arch), 0.5, atol=1e-7)
+    gradients = [
+        jax.grad(lambda b, f=f: jnp.sum(outer * f(arch.replace(b=b))))(arch.b)
+        for f in (straight_coefficients, coefficients)
+    ]
+    np.testing.assert_allclose(*gradients, rtol=1e-5)  # the same product in float32
+
+
+def test_supports_are_drawn_evenly():
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = np.asarray(jax.vmap(lambda key: draw_support(key, Coding()))(keys))
+    assert (drawn[..., 0] != drawn[..., 1]).all()
+    for node, n in enumerate((14, 21, 28, 35)):
+        counts = np.bincount(drawn[:, 0, node].ravel(), minlength=35)
+        assert not counts[n:].any()
+        expected = 4000 * 2 / n
+        assert np.abs(counts[:n] - expected).max() < 5 * expected**0.5  # five deviations
+    apart = np.asarray(jax.vmap(lambda key: draw_support(key, Coding(distinct=True)))(keys[:500]))
+    assert (apart[..., 0] // 7 != apart[..., 1] // 7).all()
 
 
 def test_frozen_nodes_stand_still_to_the_bit(arch):
@@ -132,7 +176,7 @@ def test_nan_in_b_is_not_certified(arch):
 
 def test_too_many_connections_are_refused():
     with pytest.raises(ValueError, match="s = 36"):
-        init_architecture(jax.random.key(0), num_nodes=4, m=7, s=36, sigma=1e-3, lam=LAM)
+        init_architecture(jax.random.key(0), Coding(s=36), sigma=1e-3)
 
 
 def test_agrees_with_the_release(shared):

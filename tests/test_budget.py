@@ -48,7 +48,7 @@ def test_costs_are_those_of_the_network(regime, stem):
 def test_wide_budget_changes_nothing():
     _, budget = make(limits=(10**9, 10**12))
     z = random_z(np.random.default_rng(0))
-    support, decided = budget.choose(z, top(z), NO_FREEZE)
+    support, decided = budget.choose(np.abs(z), top(z), NO_FREEZE)
     assert not decided
     np.testing.assert_array_equal(support, top(z))
 
@@ -64,7 +64,7 @@ def test_never_exceeded_and_binding_budgets_change_the_choice(kind):
         limits = [0, 0]
         limits[kind] = int(0.9 * wanted)
         _, budget = make(limits=tuple(limits))
-        support, decided = budget.choose(z, top(z), NO_FREEZE)
+        support, decided = budget.choose(np.abs(z), top(z), NO_FREEZE)
         assert decided
         assert budget.total(support)[kind] <= limits[kind]
         bound += np.any(np.sort(support) != np.sort(top(z)))
@@ -88,7 +88,7 @@ def test_best_of_all_where_all_can_be_tried():
         _, free = make(nodes=1)
         limit = int(free.total(top(z))[0]) - 1
         _, budget = make(limits=(limit, 0), nodes=1)
-        support, _ = budget.choose(z, top(z), NO_FREEZE[:, :1])
+        support, _ = budget.choose(np.abs(z), top(z), NO_FREEZE[:, :1])
         score = np.abs(np.take_along_axis(z, support, -1)).sum()
         best = max(
             np.abs(z[0, 0, a]).sum() + np.abs(z[1, 0, b]).sum()
@@ -108,7 +108,7 @@ def test_frozen_nodes_keep_their_connections():
     _, free = make()
     _, budget = make(limits=(int(0.95 * free.total(top(z))[0]), 0))
     frozen = np.array([[True, False, True, False], [False, True, False, True]])
-    support, decided = budget.choose(z, top(z), frozen)
+    support, decided = budget.choose(np.abs(z), top(z), frozen)
     assert decided
     np.testing.assert_array_equal(support[frozen], top(z)[frozen])
 
@@ -118,7 +118,7 @@ def test_strongest_comes_first():
     z = random_z(rng)
     _, free = make()
     _, budget = make(limits=(int(0.8 * free.total(top(z))[0]), 0))
-    support, _ = budget.choose(z, top(z), NO_FREEZE)
+    support, _ = budget.choose(np.abs(z), top(z), NO_FREEZE)
     strength = np.abs(np.take_along_axis(z, support, -1))
     assert np.all(strength[..., 0] >= strength[..., 1])
 

@@ -25,7 +25,6 @@ from istanas_jax.config_bounds import rule_of, values_of
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
 from istanas_jax.methods import METHODS, find_method
-from istanas_jax.methods.ista import IstaState
 from istanas_jax.methods.tables import SKIP, TableArch, TableMethod
 from istanas_jax.outline import make_session
 from istanas_jax.parallel import AXIS, Devices
@@ -221,8 +220,7 @@ class Effects:
 
     def recovery(self):
         arch = self._arch
-        none = SimpleNamespace(init=lambda b: ())
-        state = IstaState.create(None, arch, none)
+        state = self.method.state(None, arch, SimpleNamespace(init=lambda b: ()))
         one = jnp.zeros((len(self.task.session.devices),))
         return [
             str(jax.make_jaxpr(self.method._freeze)(state)),

@@ -15,7 +15,7 @@ from conftest import ROOT
 from gcs_server import Bucket
 from inspecting import inspect, page, refused
 
-from istanas_jax.architecture import init_architecture
+from istanas_jax.architecture import Coding, init_architecture
 from istanas_jax.checkpoint_files import sign
 from istanas_jax.checkpoints import Checkpoints
 
@@ -24,7 +24,7 @@ from istanas_jax.checkpoints import Checkpoints
 def run(tmp_path_factory):
     """A run's folder as far as `inspect` looks at it."""
     folder = tmp_path_factory.mktemp("runs") / "one"
-    arch = init_architecture(jax.random.key(0), num_nodes=2, m=7, s=2, sigma=1e-3, lam=1e-5).arch
+    arch = init_architecture(jax.random.key(0), Coding(nodes=2), sigma=1e-3).arch
     state = {"arch": arch, "weights": {"params": {"stem": jnp.arange(6.0)}}}
     about = {"phase": "search 0", "epoch": 1, "notes": {}, "finished": False}
     with Checkpoints(folder / "checkpoints" / "search_0", keep=1, every_minutes=60) as saved:

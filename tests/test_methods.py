@@ -166,7 +166,7 @@ def test_ista_is_judged_by_the_coefficients_it_trains_with(implicit):
     method = make("ista", f"architecture.implicit={implicit}")
     arch = method.init(jax.random.key(0))
     arch = method.moved(arch, arch.b + 0.3 * np.abs(arch.b).max())
-    now = recover(arch, lam=method.lam).code.z if implicit else arch.z
+    now = recover(arch, method.coding).code.z if implicit else arch.z
     expected = coefficients(arch.replace(z=now))
     assert implicit == bool(np.abs(expected - coefficients(arch)).max() > 1e-3)
     for found in (

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from types import SimpleNamespace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from conftest import ROOT
 from flax.traverse_util import flatten_dict
 
 from istanas_jax import loop, metrics, one_stage
-from istanas_jax.architecture import ArchState, coefficients
+from istanas_jax.architecture import ArchState, Coding, Freezing, coefficients, settled
 from istanas_jax.bn_absorption import absorb
 from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
@@ -22,9 +22,11 @@ from istanas_jax.methods.ista import IstaState, epoch_step
 from istanas_jax.search import OneStageSearch
 from istanas_jax.session import open_session
 from istanas_jax.target_net import TargetNet, init_target
+from istanas_jax.train_state import Totals
 from istanas_jax.trained import load_trained
 from istanas_jax.training import TrainTask
 
+KEPT = Coding(whole_distance=False)
 SMALL = [
     "architecture.nodes=2",
     "search.cells=1",
@@ -53,13 +55,12 @@ def state_with(z, frozen=None):
         support=jnp.argmax(jnp.abs(z), -1)[..., None].astype(jnp.int32),
         frozen=jnp.zeros((1, nodes), bool) if frozen is None else frozen,
     )
-    none = SimpleNamespace(init=lambda b: ())
-    return IstaState.create(None, arch, none)
+    return IstaState(None, arch, (), Totals.zero(), settled(arch, KEPT), jnp.zeros((), jnp.int32))
 
 
 def test_freezing_on_a_sequence_of_z():
     """A node freezes when the top entries of z move by epsilon or less from epoch to epoch."""
-    epsilon = 1e-3
+    rest = partial(epoch_step, coding=KEPT, freezing=Freezing("node", 1e-3))
     sequence = [  # per epoch, of node 0 and of node 1
         [[0.5, 0.1, 0.0], [0.2, 0.0, 0.0]],
         [[0.5, 0.3, 0.0], [0.21, 0.0, 0.0]],  # node 0: only an entry that is not kept moved
@@ -71,11 +72,19 @@ def test_freezing_on_a_sequence_of_z():
     state = state_with(sequence[0])
     for z, frozen, distance in zip(sequence[1:], expected, distances, strict=True):
         fresh = state_with(z, state.arch.frozen)
-        state, moved = epoch_step(state.replace(arch=fresh.arch), epsilon=epsilon)
+        state, moved = rest(state.replace(arch=fresh.arch))
         np.testing.assert_allclose(moved[0], distance, atol=1e-6)
         np.testing.assert_array_equal(state.arch.frozen[0], frozen)
-    never = state_with(sequence[0])
-    assert not epoch_step(never, epsilon=0.0)[0].arch.frozen.any()
+    still = state_with(sequence[0])
+    never = epoch_step(still, coding=KEPT, freezing=Freezing("node", 0.0))[0]
+    assert not never.arch.frozen.any()
+    assert rest(still)[0].arch.frozen.all()
+    # Of all entries, as the release: node 0 has moved in the second epoch.
+    whole = Coding(whole_distance=True)
+    state = still.replace(arch=state_with(sequence[1]).arch, z_epoch=still.arch.z)
+    state, moved = epoch_step(state, coding=whole, freezing=Freezing("node", 1e-3))
+    np.testing.assert_allclose(moved[0], [0.2, 0.01], atol=1e-6)
+    assert not state.arch.frozen.any()
 
 
 @pytest.fixture(scope="module")

@@ -146,8 +146,28 @@ def test_measurement_matrices():
     for node, n in enumerate((14, 21, 28, 35)):
         assert (A[:, node, :, :n] > 0).all()
         assert not A[:, node, :, n:].any()
-    with pytest.raises(ValueError, match="m = 14 must lie between 1 and 13"):
-        sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 14)
+    with pytest.raises(ValueError, match="m = 0 must be at least 1"):
+        sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 0)
+
+
+def test_columns_on_the_sphere():
+    """Of length 1, and of nearly every direction: their mean is short."""
+    A = sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 28, columns="sphere")
+    for node, n in enumerate((14, 21, 28, 35)):
+        np.testing.assert_allclose(np.linalg.norm(A[:, node, :, :n], axis=1), 1, atol=1e-6)
+        assert not np.asarray(A[:, node, :, n:]).any()
+    assert np.linalg.norm(np.asarray(A[0, 3]).mean(1)) < 0.4  # 1 / sqrt(35) expected; uniform: 0.9
+
+
+def test_top_support_signed_distinct_and_padded():
+    z = jnp.zeros(21).at[jnp.array([0, 3, 8, 14])].set(jnp.array([-3.0, 2.0, 1.0, 1.5]))
+    assert sparse_coding.top_support(z, 2).tolist() == [0, 3]
+    assert sparse_coding.top_support(z, 2, signed=True).tolist() == [3, 14]
+    assert sparse_coding.top_support(z, 3, signed=True, distinct=True).tolist() == [3, 14, 8]
+    assert sparse_coding.top_support(z, 2, distinct=True).tolist() == [0, 14]
+    negative, exists = -jnp.arange(1.0, 22), jnp.arange(21) < 14
+    found = sparse_coding.top_support(jnp.where(exists, negative, 0), 2, signed=True, exists=exists)
+    assert found.tolist() == [0, 1]  # and not the zeros of the padding
 
 
 def test_gradient_through_z_against_finite_differences():

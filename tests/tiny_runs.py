@@ -9,7 +9,18 @@ from istanas_jax.config_files import load_config
 from istanas_jax.genotype import random_genotype
 from istanas_jax.training import retrain_net
 
+# What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
+PAPER = [
+    "architecture.m=7",
+    "architecture.columns=uniform",
+    "architecture.signed=False",
+    "explore.draw=False",
+    "explore.shared_weights=False",
+    "explore.one_loss=False",
+    "explore.warmup_epochs=0",
+]
 SMALL = [
+    *PAPER,
     "architecture.nodes=2",
     "search.cells=1",
     "retrain.cells=1",

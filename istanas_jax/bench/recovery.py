@@ -12,12 +12,13 @@ import numpy as np
 from sklearn.linear_model import Lasso, lars_path
 
 from istanas_jax import search_space, sparse_coding
-from istanas_jax.architecture import ArchState, init_architecture, recover
+from istanas_jax.architecture import ArchState, Coding, init_architecture, recover
 
 SCALES = (1e-3, 1e-2, 1e-1, 1.0)
 NUM_NODES = 4
 M = 7
 LAM = 1e-5
+CODING = Coding(nodes=NUM_NODES, m=M, lam=LAM)
 # One step of the paper's Adam moves each entry of b by about its learning rate.
 SMALL_MOVE = 6e-4
 
@@ -44,12 +45,12 @@ def _solve(A, b):
 
 @jax.jit
 def _init(key) -> ArchState:
-    return init_architecture(key, num_nodes=NUM_NODES, m=M, s=2, sigma=1e-3, lam=LAM).arch
+    return init_architecture(key, CODING, sigma=1e-3).arch
 
 
 @jax.jit
 def _recover(arch: ArchState):
-    recovery = recover(arch, lam=LAM)
+    recovery = recover(arch, CODING)
     return recovery.arch, recovery.certified
 
 

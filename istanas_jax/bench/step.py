@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from istanas_jax.architecture import ArchState, coefficients, init_architecture
+from istanas_jax.architecture import ArchState, Coding, coefficients, init_architecture
 from istanas_jax.cells import init_variables
 from istanas_jax.describe import count_supernet
 from istanas_jax.genotype import Genotype
@@ -108,9 +108,9 @@ def run(
 def build(net: SuperNet, mode: str, support: np.ndarray, seed: int):
     """The state (architecture, variables, optimiser states) and the jitted step."""
     key = jax.random.key(seed)
-    arch = jax.jit(
-        functools.partial(init_architecture, num_nodes=4, m=7, s=2, sigma=1e-3, lam=1e-5)
-    )(key).arch.replace(support=jnp.asarray(support))
+    arch = jax.jit(functools.partial(init_architecture, coding=Coding(), sigma=1e-3))(
+        key
+    ).arch.replace(support=jnp.asarray(support))
     x = jnp.zeros((1, IMAGE_SIZE, IMAGE_SIZE, 3))
     variables = init_variables(net, key, x, support, coefficients(arch), train=False)
     if mode == "static":

@@ -4,6 +4,7 @@ The search phase (`search.Search`) brings the super-net, images, loop, checkpoin
 method brings its variables `arch`, a tree of arrays that is part of the checkpoint, and says
 
 - `init`: what they are at first;
+- `drawn`: what they are in one step, if a step draws something at random;
 - `inputs`: what the super-net runs with, a support with coefficients or a table of multipliers;
 - `trained`, `at`, `moved`: what of them Adam updates, and what becomes of an update;
 - `update`: the step, one of `search_steps` unless the method has its own;
@@ -20,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
 from istanas_jax import optimizers
@@ -29,6 +30,7 @@ from istanas_jax.search_steps import search_step
 from istanas_jax.supernet import SuperNet
 from istanas_jax.train_state import SearchState, Totals, TrainState
 
+DRAWS = 2  # which of a step's random keys is the method's
 Snapshot = dict[str, Array]  # z, support, coefficients and frozen, for both cell types
 
 
@@ -40,6 +42,8 @@ class Method(ABC):
     stages = 1  # searches one after the other, each with a super-net of its own
     dense = False  # whether all candidates run
     frozen = 0  # nodes that no longer change
+    weights_first = False  # W is updated before the architecture
+    batch_statistics = False  # W suits many networks: evaluation normalises by the batch
 
     def __init__(
         self, config: ConfigDict, steps_per_epoch: int, *, stage: int = 0, found: dict | None = None
@@ -90,6 +94,10 @@ class Method(ABC):
     def moving(self, step: Int[Array, ""]) -> Array | None:
         """Whether the architecture is updated at this step; None: at every one."""
         return None
+
+    def drawn(self, arch, weights: TrainState) -> Any:
+        """The variables as this step uses them; an update is applied to those before the draw."""
+        return arch
 
     @abstractmethod
     def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
@@ -185,3 +193,8 @@ class Method(ABC):
             "coefficients": shown["coefficients"],
             **named_accuracy(search.accuracy_of, figures),
         }
+
+
+def after_warmup(epochs: int, steps_per_epoch: int, step: Int[Array, ""]) -> Bool[Array, ""] | None:
+    """Whether the architecture moves, if W is alone for so many epochs."""
+    return step >= epochs * steps_per_epoch if epochs else None

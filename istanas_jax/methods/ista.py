@@ -15,25 +15,34 @@ import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
 
 from istanas_jax import optimizers
 from istanas_jax.architecture import (
     ArchState,
+    Coding,
+    Freezing,
     Recovery,
     coefficients,
+    draw_support,
     freeze,
     init_architecture,
-    keep_support,
     move,
     recover,
+    settled,
+    straight_coefficients,
 )
 from istanas_jax.budget import Budget
 from istanas_jax.loop import TrainingError
-from istanas_jax.methods.base import Method, Snapshot
+from istanas_jax.methods.base import DRAWS, Method, Snapshot, after_warmup
 from istanas_jax.parallel import AXIS
+from istanas_jax.search_steps import joint_step
 from istanas_jax.supernet import SuperNet, keep_inactive
 from istanas_jax.train_state import SearchState, Totals, TrainState
 
+NO_EXPLORATION = ConfigDict(
+    {"draw": False, "shared_weights": False, "one_loss": False, "warmup_epochs": 0}
+)
 DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers something else
 
 
@@ -41,28 +50,51 @@ DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers so
 class IstaState(SearchState):
     """With what recovery and freezing remember."""
 
-    z_epoch: Float[Array, "cells nodes n"]  # top-s entries of z when the epoch began
+    z_epoch: Float[Array, "cells nodes n"]  # what of z has to come to rest, as the epoch began
     uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
-
-    @classmethod
-    def create(
-        cls, weights: TrainState, arch: ArchState, adam: optax.GradientTransformation
-    ) -> "IstaState":
-        z_epoch = keep_support(arch.z, arch.support)
-        none = jnp.zeros((), jnp.int32)
-        return cls(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)
 
 
 class Ista(Method):
-    """Algorithm 1, and Algorithm 2 up to the point where all nodes are frozen."""
+    """Algorithm 1, and Algorithm 2 up to the point where all nodes are frozen.
+
+    What differs from them is in the `explore` part of a two-stage config: every step runs a support
+    drawn at random instead of the one recovered last, so that b gets the gradient of every
+    candidate and W is trained for all of them.
+    """
 
     def __init__(self, config, steps_per_epoch: int, **stage):
         super().__init__(config, steps_per_epoch, **stage)
-        a = config.architecture
-        self.lam, self.implicit = a.lam, a.implicit
-        self.every = recovery_interval(config.recovery.every, steps_per_epoch)
-        self.max_uncertified = config.recovery.max_uncertified
+        a, recovery = config.architecture, config.recovery
+        one_stage = config.schedule == "one_stage"
+        self.coding = Coding(
+            nodes=a.nodes,
+            m=a.m,
+            s=a.s,
+            lam=a.lam,
+            columns=a.columns,
+            signed=a.signed,
+            distinct=a.distinct,
+            whole_distance=not one_stage or recovery.distance == "all",
+        )
+        self.implicit = a.implicit
+        self.every = recovery_interval(recovery.every, steps_per_epoch)
+        self.max_uncertified = recovery.max_uncertified
+        self.weights_first = not one_stage and recovery.first == "w"
+        # Algorithm 1 knows no frozen nodes.
+        rule = (recovery.freeze, recovery.epsilon) if one_stage else ("never", 0.0)
+        self.freezing = Freezing(*rule)
         self.budget = None
+        explore = config.get("explore", NO_EXPLORATION)
+        self.explores = self.batch_statistics = explore.draw
+        self.shared, self.warmup = explore.shared_weights, explore.warmup_epochs
+        if explore.one_loss:
+            self.batches_per_step, self.update = 1, joint_step
+
+    def net(self, net: SuperNet) -> SuperNet:
+        return net.clone(shared=self.shared)
+
+    def moving(self, step: Int[Array, ""]) -> Array | None:
+        return after_warmup(self.warmup, self.steps_per_epoch, step)
 
     def adam(self) -> optax.GradientTransformation:
         return optimizers.adam(self.config.search.b)
@@ -71,8 +103,7 @@ class Ista(Method):
         return self._first(key).arch
 
     def _first(self, key: jax.Array) -> Recovery:
-        a = self.config.architecture
-        return init_architecture(key, num_nodes=a.nodes, m=a.m, s=a.s, sigma=a.sigma, lam=a.lam)
+        return init_architecture(key, self.coding, sigma=self.config.architecture.sigma)
 
     def trained(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
         return arch.b
@@ -83,19 +114,27 @@ class Ista(Method):
     def moved(self, arch: ArchState, trained) -> ArchState:
         return move(arch, trained)
 
+    def drawn(self, arch: ArchState, weights: TrainState) -> ArchState:
+        if not self.explores:
+            return arch
+        return arch.replace(support=draw_support(weights.key(DRAWS), self.coding))
+
     def inputs(self, arch: ArchState, weights: TrainState | None = None) -> dict[str, Array]:
-        return {"support": arch.support, "coefficients": self._coefficients(arch)}
+        weigh = straight_coefficients if self.explores else self._coefficients
+        return {"support": arch.support, "coefficients": weigh(arch)}
 
     def _coefficients(self, arch: ArchState) -> Float[Array, "cells nodes s"]:
         """In training, in evaluation and of what is found the same ones."""
-        return coefficients(arch, implicit_lam=self.lam if self.implicit else None)
+        return coefficients(arch, implicit_lam=self.coding.lam if self.implicit else None)
 
     def kept(self, net: SuperNet, arch: ArchState, before, after):
         """Only the active weights, and their momentum, move (in Algorithm 2 scales once frozen)."""
         return keep_inactive(net, arch.support, before, after, frozen=arch.frozen)
 
     def state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
-        return IstaState.create(weights, arch, adam)
+        # A copy: a step gives both up, and a buffer can be given up only once.
+        z_epoch, none = jnp.copy(settled(arch, self.coding)), jnp.zeros((), jnp.int32)
+        return IstaState(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)
 
     def snapshot(self, arch: ArchState) -> Snapshot:
         return {
@@ -109,19 +148,19 @@ class Ista(Method):
         super().programs(search)
         devices, phase, a = search.session.devices, self.config.search, self.config.architecture
         # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
-        self._recover = devices.map(partial(recovery_step, lam=a.lam), 1, donate=False)
-        self._distance = devices.jit(distance_moved)
-        epsilon = self.config.recovery.epsilon
-        self._freeze = devices.jit(partial(epoch_step, epsilon=epsilon), donate_argnums=0)
+        self._recover = devices.map(partial(recovery_step, coding=self.coding), 1, donate=False)
+        self._disturbance = _disturb(devices)
+        self._distance = devices.jit(partial(distance_moved, coding=self.coding))
+        rest = partial(epoch_step, coding=self.coding, freezing=self.freezing)
+        self._freeze = devices.jit(rest, donate_argnums=0)
         limits = (phase.budget.max_parameters, phase.budget.max_multiply_adds)
         if any(limits):
-            sizes = {"nodes": a.nodes, "s": a.s, "limits": limits}
+            sizes = {"nodes": a.nodes, "s": a.s, "distinct": a.distinct, "limits": limits}
             self.budget = Budget(search.target, search.session.dataset.image_size, **sizes)
 
     def compile(self, search, state: IstaState) -> None:
         super().compile(search, state)
         compile_ = search.session.devices.compile
-        self._disturbance = _disturb(search.session.devices)
         of = state.arch, state.uncertified
         self._recover = compile_(self._recover.lower(of, self._disturbance))
         self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
@@ -144,7 +183,8 @@ class Ista(Method):
         if self.budget is None:
             return arch, 0
         z, support, frozen = jax.device_get((arch.z, arch.support, arch.frozen))
-        chosen, decided = self.budget.choose(z, support, frozen)
+        strength = z if self.coding.signed else np.abs(z)
+        chosen, decided = self.budget.choose(strength, support, frozen)
         if not decided:
             return arch, 0
         nodes = int(np.any(np.sort(chosen) != np.sort(support), -1).sum())
@@ -170,13 +210,7 @@ class Ista(Method):
         """Recovery when it is due; freezing between epochs."""
         report = None
         if step and step % self.every == 0:
-            found, self._next = self._recovered(state, step), None
-            report = found.report
-            if self.config.search.sync_norms:
-                # Then operations wait for each other: devices that disagree would wait forever.
-                _agreed(search, step, jax.device_get(report["supports"]))
-            arch = self._told(search, found.arch, found.nodes)
-            state = state.replace(arch=arch, uncertified=found.uncertified)
+            state, report = self._recover_now(search, state, step)
         between_epochs = step % self.steps_per_epoch == 0
         if step and between_epochs and self._recovered_in_epoch(step):
             state, _ = self._freeze(state)
@@ -185,6 +219,24 @@ class Ista(Method):
             self.reports.append((step, report, self._snapshot(state.arch)))
         return state
 
+    def _recover_now(self, search, state: IstaState, step: int) -> tuple[IstaState, dict]:
+        """The state with z and support as they are recovered before this step."""
+        found, self._next = self._recovered(state, step), None
+        if self.config.search.sync_norms:
+            # Then operations wait for each other: devices that disagree would wait forever.
+            _agreed(search, step, jax.device_get(found.report["supports"]))
+        arch = self._told(search, found.arch, found.nodes)
+        return state.replace(arch=arch, uncertified=found.uncertified), found.report
+
+    def outcome(self, search, state: IstaState) -> dict:
+        """After a last recovery, so that the last updates of b count too."""
+        if not search.finished:  # otherwise all nodes are frozen
+            step = int(state.step)
+            state, report = self._recover_now(search, state, step)
+            self.reports.append((step, report, self._snapshot(state.arch)))
+            self.check(search, step)
+        return super().outcome(search, state)
+
     def _recovered_in_epoch(self, step: int) -> bool:
         """Whether z is recovered in the epoch that ends here: else it has not come to rest."""
         return step // self.every > (step - self.steps_per_epoch) // self.every
@@ -192,7 +244,7 @@ class Ista(Method):
     def end_epoch(self, search, state: IstaState) -> dict:
         """How far each z goes in this epoch, by which nodes freeze.
 
-        Up to the recovery that is due after it; after the last epoch nobody takes that one over.
+        Up to the recovery that is due after it.
         """
         step = int(state.step)
         if not self._recovered_in_epoch(step):
@@ -231,7 +283,7 @@ class _Recovered(NamedTuple):
 
 
 def recovery_step(
-    before: tuple[ArchState, Int[Array, ""]], disturbance: Float[Array, ""], *, lam: float
+    before: tuple[ArchState, Int[Array, ""]], disturbance: Float[Array, ""], *, coding: Coding
 ) -> tuple[tuple[ArchState, Int[Array, ""]], dict[str, Array]]:
     """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it.
 
@@ -239,7 +291,7 @@ def recovery_step(
     0 but in a test that makes one device come to something else.
     """
     arch, uncertified = before
-    recovery = recover(arch.replace(b=arch.b + disturbance), lam=lam)
+    recovery = recover(arch.replace(b=arch.b + disturbance), coding)
     uncertified = jnp.where(recovery.certified, 0, uncertified + 1)
     report = {
         "uncertified": uncertified,
@@ -251,18 +303,20 @@ def recovery_step(
     return (recovery.arch, uncertified), report
 
 
-def epoch_step(state: IstaState, *, epsilon: float) -> tuple[IstaState, Float[Array, "c n"]]:
+def epoch_step(
+    state: IstaState, *, coding: Coding, freezing: Freezing
+) -> tuple[IstaState, Float[Array, "cells nodes"]]:
     """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
-    distance = distance_moved(state.arch, state.z_epoch)
-    arch = freeze(state.arch, distance, epsilon) if epsilon > 0 else state.arch
-    z = keep_support(state.arch.z, state.arch.support)
-    return state.replace(arch=arch, z_epoch=z), distance
+    distance = distance_moved(state.arch, state.z_epoch, coding=coding)
+    arch = freeze(state.arch, distance, freezing)
+    return state.replace(arch=arch, z_epoch=settled(state.arch, coding)), distance
 
 
-def distance_moved(arch: ArchState, z_epoch: Float[Array, "c n k"]) -> Float[Array, "c n"]:
-    """How far the top-s entries of each z are from what they were when the epoch began."""
-    difference = keep_support(arch.z, arch.support) - z_epoch
-    return jnp.sqrt(jnp.sum(difference * difference, -1))
+def distance_moved(
+    arch: ArchState, z_epoch: Float[Array, "cells nodes n"], *, coding: Coding
+) -> Float[Array, "cells nodes"]:
+    """How far each z is from what it was when the epoch began."""
+    return jnp.linalg.norm(settled(arch, coding) - z_epoch, axis=-1)
 
 
 def recovery_interval(every: str | int, steps_per_epoch: int) -> int:

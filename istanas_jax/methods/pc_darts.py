@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.dense import Mixture
+from istanas_jax.methods.base import after_warmup
 from istanas_jax.methods.tables import (
     Table,
     TableArch,
     TableMethod,
-    after_warmup,
     softmax_table,
 )
 from istanas_jax.search_space import edge_index

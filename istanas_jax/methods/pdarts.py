@@ -12,14 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.dense import Mixture
+from istanas_jax.methods.base import DRAWS, after_warmup
 from istanas_jax.methods.tables import (
-    DRAWS,
     SKIP,
     ZERO,
     Table,
     TableArch,
     TableMethod,
-    after_warmup,
     softmax_table,
     strongest,
 )

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from istanas_jax.dense import Mixture
-from istanas_jax.methods.tables import DRAWS, ZERO, Table, TableArch, TableMethod, softmax_table
+from istanas_jax.methods.base import DRAWS
+from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
 from istanas_jax.search_steps import joint_step
 from istanas_jax.train_state import TrainState
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from istanas_jax.dense import Mixture
 from istanas_jax.methods.base import Method, Snapshot
@@ -30,7 +30,6 @@ from istanas_jax.train_state import SearchState, TrainState
 
 ZERO = 1  # entries of alpha before those of the candidates
 SKIP = OPERATIONS.index("skip_connect")
-DRAWS = 2  # which of a step's random keys is the method's
 
 Table = Float[Array, "types edges ops"]
 
@@ -106,11 +105,6 @@ class TableMethod(Method):
 
     def look(self, search, step: int, report: dict) -> None:
         search.notes["changed"] = self.changed
-
-
-def after_warmup(epochs: int, steps_per_epoch: int, step: Int[Array, ""]) -> Bool[Array, ""] | None:
-    """Whether the architecture moves, if W is alone for so many epochs."""
-    return step >= epochs * steps_per_epoch if epochs else None
 
 
 def softmax_table(alpha: Float[Array, "types edges entries"]) -> Table:

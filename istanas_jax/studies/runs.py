@@ -58,11 +58,11 @@ class RunStudy(Study):
         return config
 
     def one_stage_config(self, number: int) -> ConfigDict:
-        config = self._part("one_stage", ["search", "retrain", "recovery"], number)
+        gone = ["architecture", "explore", "search", "retrain", "recovery"]
+        config = self._part("one_stage", gone, number)
         own = config.one_stage
         del config.one_stage
-        for key in ("recovery", "search", "train"):
-            config[key] = own[key]
+        config.update(own)
         return config
 
     def retrain_config(self, genotype: str, number: int, *, of_one_stage=False) -> ConfigDict:
@@ -71,7 +71,7 @@ class RunStudy(Study):
             config = self.one_stage_config(number)
         config = retrain.config_for(config, genotype, runs=self.config.retrain.runs)
         config.unlock()
-        for key in {"search", "recovery", "architecture", "train"} & set(config):
+        for key in {"search", "recovery", "explore", "architecture", "train"} & set(config):
             del config[key]
         return config
 
