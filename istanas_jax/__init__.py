@@ -10,7 +10,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from istanas_jax.xla_settings import correct_sums
+from istanas_jax.devices.xla_settings import correct_sums
 
 if TYPE_CHECKING:
     from istanas_jax.api import (

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from istanas_jax.xla_settings import HUGE_PAGES, WIDE_VECTORS, add
+from istanas_jax.devices.xla_settings import HUGE_PAGES, WIDE_VECTORS, add
 
 
 def main() -> int:
@@ -14,7 +14,7 @@ def main() -> int:
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     try:
-        from istanas_jax.cli import main
+        from istanas_jax.cli.main import main
 
         return main()
     except KeyboardInterrupt:  # before there was a command to stop

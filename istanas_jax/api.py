@@ -18,13 +18,17 @@ from etils import epath
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from istanas_jax import drawing, metrics, one_stage, predict, retrain, two_stage, workdir
-from istanas_jax.architecture import ArchState, Coding, coefficients, recover
-from istanas_jax.checkpoint_files import absolute
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import Genotype, load
-from istanas_jax.sparse_coding import top_support
-from istanas_jax.trained import Trained, load_trained
+from istanas_jax.config.files import load_config
+from istanas_jax.deploy import predict
+from istanas_jax.look import drawing
+from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.trained_network import Trained, load_trained
+from istanas_jax.schedules import one_stage, retrain, two_stage
+from istanas_jax.space.genotype import Genotype, load
+from istanas_jax.sparse_coding.architecture import ArchState, Coding, coefficients, recover
+from istanas_jax.sparse_coding.lasso import top_support
+from istanas_jax.storage.checkpoint_files import absolute
 
 DRIVERS: dict[str, Callable[[ConfigDict, str], dict]] = {
     "two_stage": two_stage.run,
@@ -86,7 +90,7 @@ class Run:
         return metrics.read(file) if file.exists() else []
 
     def _read(self, name: str):
-        return workdir.Workdir(self.path).read(name)
+        return Workdir(self.path).read(name)
 
     def _repr_html_(self) -> str:
         """In a notebook: the result and both cells."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
 
 
 def inspect(capsys, *arguments) -> dict:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from istanas_jax import search_space
-from istanas_jax.genotype import Genotype
-from istanas_jax.search_space import max_candidates, num_candidates
+from istanas_jax.space import connections
+from istanas_jax.space.connections import max_candidates, num_candidates
+from istanas_jax.space.genotype import Genotype
 
 KINDS = ("compile", "data", "step", "recovery", "checkpoint", "evaluation")
 
@@ -121,7 +121,7 @@ def make_run(
 
 def connection(flat: int) -> str:
     """As the page names it."""
-    operation, source = search_space.connection(flat)
+    operation, source = connections.connection(flat)
     return f"{operation}({['cₖ₋₂', 'cₖ₋₁'][source] if source < 2 else f'node {source - 2}'})"
 
 

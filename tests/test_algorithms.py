@@ -12,12 +12,12 @@ from conftest import ROOT
 from tiny_runs import PAPER
 
 from istanas_jax.bench.recovery import oracle
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import Genotype, random_genotype
-from istanas_jax.search import TwoStageSearch
-from istanas_jax.session import open_session
-from istanas_jax.supernet import keep_inactive
-from istanas_jax.training import retrain_net
+from istanas_jax.config.files import load_config
+from istanas_jax.networks.supernet import keep_inactive
+from istanas_jax.runs.session import open_session
+from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.schedules.training import retrain_net
+from istanas_jax.space.genotype import Genotype, random_genotype
 
 TINY = [
     *PAPER,

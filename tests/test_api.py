@@ -12,10 +12,10 @@ from sklearn.linear_model import Lasso
 
 import istanas_jax as ista
 from istanas_jax import api
-from istanas_jax.checkpoint_files import CheckpointError
+from istanas_jax.storage.checkpoint_files import CheckpointError
 
 TINY = f"""
-from istanas_jax.config_files import load_config
+from istanas_jax.config.files import load_config
 
 def get_config():
     small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1"]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from istanas_jax import search_space
-from istanas_jax.architecture import (
+from istanas_jax.space import connections
+from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,
     Freezing,
@@ -47,7 +47,7 @@ def per_node(arch: ArchState):
 def test_first_recovery(arch):
     assert arch.support.shape == (2, 4, 2)
     for (_, node), _, S, _, z in per_node(arch):
-        assert S.max() < search_space.num_candidates(node)
+        assert S.max() < connections.num_candidates(node)
         assert set(np.argsort(-np.abs(z))[:2]) == set(S)
         assert np.abs(z[S[0]]) >= np.abs(z[S[1]])
 
@@ -182,7 +182,7 @@ def test_too_many_connections_are_refused():
 def test_agrees_with_the_release(shared):
     """Coefficients from A, z, b and support, as the released code gives them."""
     arrays = np.load(shared / "parity" / "supernet_two_stage.npz")
-    n = search_space.max_candidates(4)
+    n = connections.max_candidates(4)
     types = ("normal", "reduce")
 
     def stack(name):
@@ -205,6 +205,6 @@ def test_agrees_with_the_release(shared):
         table = np.zeros((14, 7))
         for node in range(4):
             for slot in range(2):
-                predecessor, op = search_space.split_index(support[c, node, slot])
-                table[search_space.edge_index(node, predecessor), op] = w[c, node, slot]
+                predecessor, op = connections.split_index(support[c, node, slot])
+                table[connections.edge_index(node, predecessor), op] = w[c, node, slot]
         np.testing.assert_allclose(table, arrays[f"coefficients/{kind}"], atol=1e-6)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from istanas_jax.ascii_cells import draw_cell
-from istanas_jax.genotype import published, random_genotype
+from istanas_jax.look.ascii_cells import draw_cell
+from istanas_jax.space.genotype import published, random_genotype
 
 
 def read_drawing(text: str) -> tuple[list, list[int]]:

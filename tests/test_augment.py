@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from istanas_jax.augment import DRAWS, JITTER_DRAWS, augment, draw, normalise
+from istanas_jax.data.augmentation import DRAWS, JITTER_DRAWS, augment, draw, normalise
 
 MEAN = np.array([0.5, 0.25, 0.75], np.float32)
 STD = np.array([0.25, 0.5, 0.125], np.float32)

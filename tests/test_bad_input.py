@@ -2,9 +2,9 @@
 
 import pytest
 
-from istanas_jax import cli
-from istanas_jax.config_files import load_config
-from istanas_jax.workdir import Workdir, WorkdirError
+from istanas_jax.cli import main
+from istanas_jax.config.files import load_config
+from istanas_jax.runs.folder import Workdir, WorkdirError
 
 DIGITS = "configs/digits.py:tiny"
 GOOD = """from ml_collections import ConfigDict
@@ -37,7 +37,7 @@ BROKEN = {
 
 def refused(capsys, *argv) -> str:
     """The one sentence that a command ends with."""
-    assert cli.main([str(argument) for argument in argv]) == 2
+    assert main.main([str(argument) for argument in argv]) == 2
     said = capsys.readouterr()
     assert said.err.startswith("istanas: ")
     assert said.err.count("\n") == 1
@@ -104,8 +104,8 @@ def test_a_bug_of_ours_is_called_so(monkeypatch, tmp_path, capsys):
     def broken(*_):
         raise TypeError("no such attribute")
 
-    monkeypatch.setattr(cli, "_describe", broken)
-    assert cli.main(["describe", "ISTA_twostage"]) == 1
+    monkeypatch.setattr(main, "_describe", broken)
+    assert main.main(["describe", "ISTA_twostage"]) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said and "TypeError: no such attribute" in said
     assert said.splitlines()[-1].startswith("istanas: TypeError: this is a bug in istanas_jax")
@@ -171,7 +171,7 @@ def test_a_run_that_needs_too_much_memory_leaves_nothing(tmp_path, capsys):
 @pytest.mark.parametrize("argument", ["--cells=1000000000", "--channels=100000", "--classes=0"])
 def test_sizes_on_the_command_line_have_bounds(argument, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main(["describe", "ISTA_twostage", argument])
+        main.main(["describe", "ISTA_twostage", argument])
     assert stop.value.code == 2
     assert "is not a whole number from 1 to " in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ import pytest
 from pictures import encode, write_folder
 
 from istanas_jax.bench import data as bench_data
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from istanas_jax.budget import Budget
-from istanas_jax.describe import count
-from istanas_jax.genotype import Genotype, random_genotype
-from istanas_jax.search_space import max_candidates, num_candidates
-from istanas_jax.target_net import TargetNet
+from istanas_jax.methods.budget import Budget
+from istanas_jax.networks.counting import count
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.space.connections import max_candidates, num_candidates
+from istanas_jax.space.genotype import Genotype, random_genotype
 
 NO_FREEZE = np.zeros((2, 4), bool)
 

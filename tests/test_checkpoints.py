@@ -18,9 +18,9 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
-from istanas_jax import checkpoints
-from istanas_jax.checkpoint_files import CheckpointError, read_about
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.storage import checkpoints
+from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
+from istanas_jax.storage.checkpoints import Checkpoints
 
 
 @flax.struct.dataclass

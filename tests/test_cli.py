@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["bench", "--help"], ["bench", "recovery", "--help"]])

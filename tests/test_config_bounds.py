@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from istanas_jax.config_bounds import BOUNDS, OWN, ConfigError, check_values, rule_of, values_of
-from istanas_jax.config_check import check_config
-from istanas_jax.config_files import load_config
+from istanas_jax.config.bounds import BOUNDS, OWN, ConfigError, check_values, rule_of, values_of
+from istanas_jax.config.checks import check_config
+from istanas_jax.config.files import load_config
 
 FOLDER = Path(__file__).parent.parent / "configs"
 VARIANTS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from istanas_jax.config_files import ConfigError, keys, load_config
+from istanas_jax.config.files import ConfigError, keys, load_config
 
 FOLDER = Path(__file__).parent.parent / "configs"
 SHARED = ("paper", "methods")  # by the configs
@@ -59,7 +59,7 @@ def test_overrides():
     [
         ("lamda=1", "unknown config key lamda, did you mean architecture.lam?"),
         ("search.epoch=3", "unknown config key search.epoch, did you mean search.epochs?"),
-        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, rec"),
+        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, exp"),
         ("data.zzzz=3", "unknown config key data.zzzz; there are: data.classes, data.dir, data."),
         ("search.epochs=many", "--config.search.epochs=many"),
     ],

@@ -20,19 +20,19 @@ from conftest import ROOT
 from ml_collections import ConfigDict
 from test_config_bounds import numbers_in, shipped
 
-from istanas_jax import data
-from istanas_jax.config_bounds import rule_of, values_of
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import random_genotype
+from istanas_jax.config.bounds import rule_of, values_of
+from istanas_jax.config.files import load_config
+from istanas_jax.data.dataset import load_dataset
+from istanas_jax.data.splits import batch_shapes
+from istanas_jax.devices.parallel import AXIS, Devices
 from istanas_jax.methods import METHODS, find_method
 from istanas_jax.methods.tables import SKIP, TableArch, TableMethod
-from istanas_jax.outline import make_session
-from istanas_jax.parallel import AXIS, Devices
-from istanas_jax.recipes import batch_shapes
-from istanas_jax.search import OneStageSearch, TwoStageSearch, one_stage_net
-from istanas_jax.search_space import NUM_OPS
-from istanas_jax.steps import Recipe
-from istanas_jax.training import TrainTask, retrain_net
+from istanas_jax.schedules.outline import make_session
+from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, one_stage_net
+from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.space.connections import NUM_OPS
+from istanas_jax.space.genotype import random_genotype
+from istanas_jax.training.objective import Recipe
 
 # Numbers that change no program, and where what they do is tested.
 ELSEWHERE = {
@@ -98,7 +98,7 @@ def neighbours(value) -> list:
 
 @functools.cache
 def digits(settings: str):
-    return data.load(ConfigDict(eval(settings)))
+    return load_dataset(ConfigDict(eval(settings)))
 
 
 def digest(images) -> str:

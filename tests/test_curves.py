@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from istanas_jax.curves import write_curves
+from istanas_jax.look.curves import write_curves
 
 NS = "{http://www.w3.org/2000/svg}"
 

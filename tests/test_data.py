@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from istanas_jax import data, data_prepare
-from istanas_jax.data import DataError, Split
-from istanas_jax.image_sources import read_image
-from istanas_jax.streaming import open_folder
+from istanas_jax.data import dataset, in_memory
+from istanas_jax.data.dataset import DataError, Split
+from istanas_jax.data.sources import read_image
+from istanas_jax.data.streaming import open_folder
 
 RNG = np.random.default_rng(0)
 
@@ -38,14 +38,16 @@ def same_images(found: Split, written: np.ndarray, labels) -> bool:
     return pairs[0] == pairs[1]
 
 
-def together(found: data.Dataset) -> Split:
+def together(found: dataset.Dataset) -> Split:
     """Training and test images."""
     parts = found.train, found.test()
     return Split(*(np.concatenate([getattr(p, x) for p in parts]) for x in ("images", "labels")))
 
 
 def test_digits():
-    found = data.load(config("digits", classes=10, image_size=8, image_channels=1, test=0.2))
+    found = dataset.load_dataset(
+        config("digits", classes=10, image_size=8, image_channels=1, test=0.2)
+    )
     test = found.test()
     assert (found.classes, found.image_size, found.image_channels) == (10, 8, 1)
     assert len(found.train.labels) + len(test.labels) == 1797
@@ -54,7 +56,7 @@ def test_digits():
     assert (found.train.images.min(), found.train.images.max()) == (0, 255)
     share = np.bincount(test.labels) / np.bincount(np.r_[test.labels, found.train.labels])
     assert (abs(share - 0.2) < 0.01).all()
-    again = data.load(config("digits", test=0.2))
+    again = dataset.load_dataset(config("digits", test=0.2))
     np.testing.assert_array_equal(again.test().images, test.images)
     pixels = found.train.images.astype(np.float64) / 255
     np.testing.assert_allclose(found.mean, [pixels.mean()], rtol=1e-6)
@@ -69,14 +71,16 @@ def test_npz(tmp_path, channels):
     labels = np.arange(2500) % 3
     path = tmp_path / "set.npz"
     np.savez(path, images=train, labels=labels, test_images=test, test_labels=labels[:5])
-    found = data.load(config(path, classes=3))
+    found = dataset.load_dataset(config(path, classes=3))
     np.testing.assert_array_equal(found.train.images.reshape(train.shape), train)
     np.testing.assert_array_equal(found.train.labels, labels)
     np.testing.assert_array_equal(found.test().images.reshape(test.shape), test)
     pixels = train.reshape(-1, channels or 1) / 255
     np.testing.assert_allclose(found.mean, pixels.mean(0), rtol=1e-6)
     np.testing.assert_allclose(found.std, pixels.std(0), rtol=1e-6)
-    given = data.load(config(path, mean=(0.5,) * (channels or 1), std=(0.25,) * (channels or 1)))
+    given = dataset.load_dataset(
+        config(path, mean=(0.5,) * (channels or 1), std=(0.25,) * (channels or 1))
+    )
     assert given.mean.dtype == np.float32
     assert (given.mean == 0.5).all()
     assert (given.std == 0.25).all()
@@ -115,7 +119,7 @@ GOOD = {"images": images(8), "labels": np.arange(8) % 2}
 def test_npz_mistakes(tmp_path, arrays, words):
     np.savez(tmp_path / "set.npz", **arrays)
     with pytest.raises(DataError, match=rf"set\.npz.*{words}"):
-        data.load(config(tmp_path / "set.npz"))
+        dataset.load_dataset(config(tmp_path / "set.npz"))
 
 
 def npy(array) -> bytes:
@@ -139,7 +143,7 @@ def test_npz_with_foreign_members(tmp_path, members, words):
         for name, content in ({"labels.npy": npy(GOOD["labels"])} | members).items():
             file.writestr(name, content)
     with pytest.raises(DataError, match=rf"set\.npz.*{words}"):
-        data.load(config(tmp_path / "set.npz"))
+        dataset.load_dataset(config(tmp_path / "set.npz"))
 
 
 def test_damaged_npz(tmp_path):
@@ -156,7 +160,7 @@ def test_damaged_npz(tmp_path):
     for content in (*cut, *flipped):
         path.write_bytes(content)
         try:
-            found = data.load(config(path))
+            found = dataset.load_dataset(config(path))
         except DataError as error:
             assert str(path) in str(error) and "\n" not in str(error)
             refused += 1
@@ -168,7 +172,7 @@ def test_damaged_npz(tmp_path):
 def test_test_part_must_fit_the_training_part(tmp_path):
     path = tmp_path / "set.npz"
     np.savez(path, **GOOD, test_images=images(2), test_labels=np.zeros(2, int))
-    found = data.load(config(path))
+    found = dataset.load_dataset(config(path))
     for size, label, words in (
         (5, 0, "test images are 5 x 5 x 1"),
         (6, 2, "label 2"),
@@ -176,23 +180,23 @@ def test_test_part_must_fit_the_training_part(tmp_path):
     ):
         np.savez(path, **GOOD, test_images=images(2, size), test_labels=np.full(2, label))
         with pytest.raises(DataError, match=words):
-            data.load(config(path))  # at once
+            dataset.load_dataset(config(path))  # at once
         with pytest.raises(DataError, match=words):
             found.test()  # when it became so in between
 
 
 def test_files_that_are_not_there_or_not_npz(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
-        data.load(config(tmp_path / "none.npz"))
+        dataset.load_dataset(config(tmp_path / "none.npz"))
     with pytest.raises(DataError, match="does not exist"):
-        data.load(config(tmp_path / "none"))
+        dataset.load_dataset(config(tmp_path / "none"))
     (tmp_path / "text.npz").write_text("no zip")
     (tmp_path / "empty.npz").write_bytes(b"")
     with (tmp_path / "array.npz").open("wb") as file:
         np.save(file, np.zeros(3))
     for name in ("text.npz", "empty.npz", "array.npz"):
         with pytest.raises(DataError, match=r"not an \.npz"):
-            data.load(config(tmp_path / name))
+            dataset.load_dataset(config(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_files_that_are_not_there_or_not_npz(tmp_path):
 )
 def test_config_must_fit_the_data(change, words):
     with pytest.raises(DataError, match=words):
-        data.load(config("digits", **change))
+        dataset.load_dataset(config("digits", **change))
 
 
 def write_folder(root, written, labels):
@@ -231,7 +235,7 @@ def test_folder(tmp_path, channels, test_name):
     (tmp_path / "train" / ".cache").mkdir()
     if test_name:
         write_folder(tmp_path / test_name, test, np.arange(4) % 3)
-    found = data.load(config(tmp_path))
+    found = dataset.load_dataset(config(tmp_path))
     assert found.class_names == ("a", "b", "c")
     assert (found.image_size, found.image_channels) == (6, channels)
     if test_name:
@@ -246,7 +250,7 @@ def test_folder_resizes(tmp_path):
     """Shrinking by area averages whole pixels; an image that is not square becomes so."""
     image = images(1, 8, 1)[0]
     write_folder(tmp_path, [image] * 4, [0, 0, 1, 1])
-    found = data.load(config(tmp_path, image_size=4, image_channels=3, test=0.5))
+    found = dataset.load_dataset(config(tmp_path, image_size=4, image_channels=3, test=0.5))
     expected = image[..., 0].reshape(4, 2, 4, 2).mean((1, 3))
     assert found.train.images.shape[1:] == (4, 4, 3)
     assert (abs(found.train.images - expected[None, :, :, None]) <= 0.5).all()
@@ -255,12 +259,12 @@ def test_folder_resizes(tmp_path):
 def test_one_odd_image_does_not_decide_about_all(tmp_path):
     write_folder(tmp_path, images(12), np.arange(12) % 3)
     cv2.imwrite(str(tmp_path / "a" / "000.png"), images(1, 1, 3)[0])
-    found = data.load(config(tmp_path))
+    found = dataset.load_dataset(config(tmp_path))
     assert found.train.image_shape == (6, 6, 1)
     assert open_folder(tmp_path, size=6).preparation.channels == 1
     for i, path in enumerate(sorted(tmp_path.glob("*/*.png"))):
         cv2.imwrite(str(path), images(1, 5 + i, 3)[0][: 4 + i])  # of any size, and not square
-    assert data.load(config(tmp_path)).train.image_shape == (10, 10, 3)
+    assert dataset.load_dataset(config(tmp_path)).train.image_shape == (10, 10, 3)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".npz"])
@@ -282,9 +286,12 @@ def test_only_regular_files_are_opened(tmp_path, suffix, kind):
     told = rf"x\{suffix}:? is not a regular file"
     if suffix == ".npz":
         with pytest.raises(DataError, match=told):
-            data.load(config(path))
+            dataset.load_dataset(config(path))
         return
-    for use in (lambda: data.load(config(tmp_path)), lambda: open_folder(tmp_path, size=6)):
+    for use in (
+        lambda: dataset.load_dataset(config(tmp_path)),
+        lambda: open_folder(tmp_path, size=6),
+    ):
         with pytest.raises(DataError, match=told):
             use()
     with pytest.raises(DataError, match=told):
@@ -295,47 +302,47 @@ def test_too_little_to_learn_from(tmp_path):
     path = tmp_path / "set.npz"
     np.savez(path, images=images(8), labels=np.zeros(8, int))
     with pytest.raises(DataError, match="one class only, '0'; there must be two"):
-        data.load(config(path))
+        dataset.load_dataset(config(path))
     np.savez(path, images=images(8, 1), labels=GOOD["labels"])
     with pytest.raises(DataError, match="1 x 1 pixels are too small"):
-        data.load(config(path))
+        dataset.load_dataset(config(path))
     write_folder(tmp_path / "folder", images(8), [0] * 8)
     with pytest.raises(DataError, match="one class only, 'a'"):
-        data.load(config(tmp_path / "folder"))
+        dataset.load_dataset(config(tmp_path / "folder"))
 
 
 def test_folder_mistakes(tmp_path, monkeypatch):
     root = tmp_path / "train"
     root.mkdir()
     with pytest.raises(DataError, match="no class folders"):
-        data.load(config(tmp_path))
+        dataset.load_dataset(config(tmp_path))
     write_folder(root, images(8), np.arange(8) % 2)
     write_folder(tmp_path / "test", images(3), [0, 1, 2])
     with pytest.raises(DataError, match="test/c is not a class"):
-        data.load(config(tmp_path))
+        dataset.load_dataset(config(tmp_path))
     shutil.rmtree(tmp_path / "test" / "c")
     with pytest.raises(DataError, match="image_channels must be"):
-        data.load(config(tmp_path, image_channels=2))
+        dataset.load_dataset(config(tmp_path, image_channels=2))
     (tmp_path / "test" / "a" / "bad.png").write_bytes(b"")
-    found = data.load(config(tmp_path))  # the test images are not read yet
+    found = dataset.load_dataset(config(tmp_path))  # the test images are not read yet
     with pytest.raises(DataError, match=r"bad\.png cannot be read"):
         found.test()
     (root / "b" / "bad.jpg").write_text("no image")
     with pytest.raises(DataError, match=r"bad\.jpg cannot be read"):
-        data.load(config(tmp_path))
+        dataset.load_dataset(config(tmp_path))
     (root / "b" / "bad.jpg").unlink()
     (root / "c").mkdir()
     with pytest.raises(DataError, match="train/c has no images"):
-        data.load(config(tmp_path))
-    monkeypatch.setattr(data_prepare, "MAX_BYTES", 100)
+        dataset.load_dataset(config(tmp_path))
+    monkeypatch.setattr(in_memory, "MAX_BYTES", 100)
     (root / "c").rmdir()
     with pytest.raises(DataError, match="not fit in memory"):
-        data.load(config(tmp_path))
+        dataset.load_dataset(config(tmp_path))
 
 
 @pytest.mark.parametrize(("num", "fraction"), [(10, 0.5), (11, 0.3), (5, 0.0), (5, 1.0)])
 def test_divide(num, fraction):
-    first, second = data.divide(num, fraction, seed=1)
+    first, second = dataset.divide(num, fraction, seed=1)
     assert len(first) == round(num * fraction)
     np.testing.assert_array_equal(np.sort(np.r_[first, second]), np.arange(num))
     assert (np.diff(first) > 0).all()
@@ -345,32 +352,32 @@ def test_divide(num, fraction):
 def test_orders_depend_on_every_argument():
     base = {"seed": 0, "epoch": 0, "stream": 0}
     orders = [
-        tuple(data.order(30, **base | change)) for change in ({}, {}, *({k: 1} for k in base))
+        tuple(dataset.order(30, **base | change)) for change in ({}, {}, *({k: 1} for k in base))
     ]
     assert orders[0] == orders[1]
     assert len(set(orders)) == 4
     assert all(sorted(order) == list(range(30)) for order in orders)
-    assert (data.divide(30, 0.5, seed=0)[0] != data.divide(30, 0.5, seed=1)[0]).any()
+    assert (dataset.divide(30, 0.5, seed=0)[0] != dataset.divide(30, 0.5, seed=1)[0]).any()
 
 
 def test_batches_resume_in_the_middle():
     keys = {"seed": 5, "epoch": 2, "stream": 1}
-    straight = list(data.batch_indices(23, 4, **keys))
+    straight = list(dataset.batch_indices(23, 4, **keys))
     assert [len(batch) for batch in straight] == [4] * 5
     assert len(set(np.concatenate(straight))) == 20
     for first in range(6):
-        resumed = list(data.batch_indices(23, 4, **keys, first=first))
+        resumed = list(dataset.batch_indices(23, 4, **keys, first=first))
         assert len(resumed) == 5 - first
         for a, b in zip(resumed, straight[first:], strict=True):
             np.testing.assert_array_equal(a, b)
     with pytest.raises(DataError, match="do not fill a batch of 4"):
-        data.batch_indices(3, 4, **keys)  # at the call, not at the first batch
+        dataset.batch_indices(3, 4, **keys)  # at the call, not at the first batch
 
 
 @pytest.mark.parametrize("num", [3, 8, 9])
 def test_padded_indices_have_every_image_once(num):
     seen = []
-    for indices, weights in data.padded_indices(num, 4):
+    for indices, weights in dataset.padded_indices(num, 4):
         assert indices.shape == weights.shape == (4,)
         assert (indices < num).all()
         real = weights == 1

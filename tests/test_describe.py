@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from istanas_jax import describe, genotype, published
-from istanas_jax.cli import main
-from istanas_jax.describe import SIZES, count, count_supernet
-from istanas_jax.search_space import ALL_OPERATIONS
-from istanas_jax.supernet import SuperNet
-from istanas_jax.target_net import TargetNet, cell_name, init_target
+from istanas_jax.cli.main import main
+from istanas_jax.networks import counting
+from istanas_jax.networks.counting import SIZES, count, count_supernet
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.target_net import TargetNet, cell_name, init_target
+from istanas_jax.space import genotype, published
+from istanas_jax.space.connections import ALL_OPERATIONS
 
 NETS, NAMES = tuple(SIZES), tuple(genotype.published())
 TWO_STAGE = SuperNet(classes=10, cells=8, channels=16)
@@ -36,7 +37,7 @@ def sizes_of_variables(init) -> Counter:
     return Counter({k: sum(leaf.size for leaf in jax.tree.leaves(v)) for k, v in params.items()})
 
 
-def check(counts: describe.Counts, made: Counter) -> None:
+def check(counts: counting.Counts, made: Counter) -> None:
     assert counts.parameters == made.total() - made["auxiliary"]
     if made["auxiliary"]:
         assert counts.parameters_with_auxiliary == made.total()
@@ -250,7 +251,7 @@ def test_describe_prints_one_json_line(capsys):
 
 @pytest.fixture
 def no_compilation(monkeypatch):
-    monkeypatch.setattr(describe, "forward_memory", lambda *_: None)
+    monkeypatch.setattr(counting, "forward_memory", lambda *_: None)
 
 
 def test_describe_takes_sizes_and_files(capsys, tmp_path, no_compilation):
@@ -295,4 +296,4 @@ def test_bad_input_is_one_sentence(argv, sentence, capsys):
 
 def test_unknown_nets_are_refused():
     with pytest.raises(ValueError, match="unknown net 'mnist'"):
-        describe.describe(genotype.load("SNAS"), net="mnist")
+        counting.describe(genotype.load("SNAS"), net="mnist")

@@ -18,7 +18,7 @@ import tensorflow_datasets as tfds
 from conftest import ROOT
 from documents import commands_in, documents
 
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
 
 PROGRAM = "python -m istanas_jax "
 

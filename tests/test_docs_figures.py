@@ -3,10 +3,10 @@
 import pytest
 from conftest import ROOT
 
-from istanas_jax import describe_all
 from istanas_jax.bench import documented
 from istanas_jax.bench.documented import Entry, Figure
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
+from istanas_jax.plan import published_sizes
 
 README = (ROOT / "README.md").read_text()
 ENTRIES = documented.entries()
@@ -21,7 +21,9 @@ def test_figures_are_in_the_readme_as_said(entry):
 
 def test_sizes_are_what_describe_gives():
     """Those that need no compilation; `bench docs`, a command of the README, runs one of them."""
-    rows = {(row["name"], row["net"], row["one_stage"]): row for row in describe_all.describe_all()}
+    rows = {
+        (row["name"], row["net"], row["one_stage"]): row for row in published_sizes.describe_all()
+    }
     entries = [entry for entry in ENTRIES if entry.command.startswith("describe ")]
     assert len(entries) == 3
     for entry in entries:
@@ -35,7 +37,7 @@ def test_sizes_are_what_describe_gives():
 
 def test_commands_are_measured_and_compared(monkeypatch, capsys):
     """A command that is run once for two entries, a figure that differs, and one that fails."""
-    count = f"{describe_all.describe_all()[0]['parameters']:,}"
+    count = f"{published_sizes.describe_all()[0]['parameters']:,}"
     exact = (Figure("0/parameters", "{:,}", count),)
     twice = "describe --all --json"
     made_up = [

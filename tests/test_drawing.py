@@ -6,10 +6,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from istanas_jax import drawing, genotype
-from istanas_jax.drawing import cell_svg, write_cells
-from istanas_jax.genotype import Genotype
-from istanas_jax.search_space import ALL_OPERATIONS
+from istanas_jax.look import drawing
+from istanas_jax.look.drawing import cell_svg, write_cells
+from istanas_jax.space import genotype
+from istanas_jax.space.connections import ALL_OPERATIONS
+from istanas_jax.space.genotype import Genotype
 
 NS = "{http://www.w3.org/2000/svg}"
 

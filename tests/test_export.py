@@ -12,15 +12,15 @@ import safetensors
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from istanas_jax import export as exporting
 from istanas_jax.api import load_run
-from istanas_jax.export import export, load_model, logits, stablehlo, table
-from istanas_jax.folding import fold_batch_norms
-from istanas_jax.genotype import Genotype
-from istanas_jax.interop import load_release_state
-from istanas_jax.preparation import Preparation
-from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.trained import Trained, load_trained, save_trained
+from istanas_jax.data.preparation import Preparation
+from istanas_jax.deploy import export as exporting
+from istanas_jax.deploy.export import export, load_model, logits, stablehlo, table
+from istanas_jax.deploy.folding import fold_batch_norms
+from istanas_jax.deploy.release_names import load_release_state
+from istanas_jax.networks.target_net import TargetNet, init_target
+from istanas_jax.runs.trained_network import Trained, load_trained, save_trained
+from istanas_jax.space.genotype import Genotype
 
 # Every kind of operation with each stride it can have.
 NORMAL = [("sep_conv_3x3", 0), ("dil_conv_3x3", 1), ("skip_connect", 0), ("max_pool_3x3", 2)]

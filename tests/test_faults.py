@@ -11,10 +11,11 @@ import pytest
 from conftest import ROOT
 from jax._src import compilation_cache
 
-from istanas_jax import compiled_programs, export
-from istanas_jax.config_files import load_config
-from istanas_jax.files import WriteError, write_whole
-from istanas_jax.workdir import Workdir
+from istanas_jax.config.files import load_config
+from istanas_jax.deploy import export
+from istanas_jax.runs import program_cache
+from istanas_jax.runs.folder import Workdir
+from istanas_jax.storage.files import WriteError, write_whole
 
 NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 
@@ -130,7 +131,7 @@ def test_an_export_that_was_killed_can_be_repeated(tmp_path):
 
 
 def test_a_program_half_written_is_compiled_again(tmp_path):
-    cache, _ = compiled_programs.files(str(tmp_path))
+    cache, _ = program_cache.files(str(tmp_path))
     entry = compilation_cache.compress_executable(bytes(range(256)) * 100)
     cache.put("step", entry)
     assert cache.get("step") == entry

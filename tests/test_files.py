@@ -14,14 +14,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 from gcs_server import Bucket
 from report_runs import make_run
 
-from istanas_jax import genotype, metrics
-from istanas_jax.config_files import load_config
-from istanas_jax.curves import write_curves
-from istanas_jax.drawing import write_cells
-from istanas_jax.files import GrowingFile, write_whole
-from istanas_jax.metrics import MetricsLog
-from istanas_jax.report import compare, index, run_page
-from istanas_jax.workdir import Workdir, WorkdirError
+from istanas_jax.config.files import load_config
+from istanas_jax.look.curves import write_curves
+from istanas_jax.look.drawing import write_cells
+from istanas_jax.look.report import compare, index, run_page
+from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import Workdir, WorkdirError
+from istanas_jax.runs.metrics import MetricsLog
+from istanas_jax.space import genotype
+from istanas_jax.storage.files import GrowingFile, write_whole
 
 CONFIG = str(ROOT / "configs" / "digits.py:tiny")
 
@@ -152,7 +153,7 @@ def test_a_bucket_that_is_not_there(bucket, monkeypatch):
     def refuse(*_):
         raise FileNotFoundError("404")
 
-    monkeypatch.setattr("istanas_jax.workdir.write_whole", refuse)
+    monkeypatch.setattr("istanas_jax.runs.folder.write_whole", refuse)
     with (
         pytest.raises(WorkdirError, match="to gs://bucket/run, or there is no such bucket: 404"),
         Workdir.open(bucket / "run", config).work(config),
@@ -194,7 +195,7 @@ import sys
 import numpy as np
 
 from istanas_jax.checkpoints import Checkpoints
-from istanas_jax.config_files import load_config
+from istanas_jax.config.files import load_config
 from istanas_jax.metrics import MetricsLog
 from istanas_jax.workdir import Workdir
 

@@ -11,12 +11,12 @@ from test_data import config as data_config
 from test_tfds import tiny_gray  # noqa: F401  a fixture
 from tiny_runs import tiny
 
-from istanas_jax import data, image_sources
-from istanas_jax.cli import main
-from istanas_jax.data import DataError
-from istanas_jax.fingerprints import look_at
-from istanas_jax.session import open_session
-from istanas_jax.workdir import WorkdirError
+from istanas_jax.cli.main import main
+from istanas_jax.data import dataset, sources
+from istanas_jax.data.dataset import DataError
+from istanas_jax.data.fingerprints import look_at
+from istanas_jax.runs.folder import WorkdirError
+from istanas_jax.runs.session import open_session
 
 RNG = np.random.default_rng(0)
 PARTS = {
@@ -61,7 +61,7 @@ def test_the_start_reads_labels_and_shapes_only(tmp_path):
     where = content.find(larger["test_images"].tobytes()[:64]) + 10_000
     content[where] ^= 1
     path.write_bytes(content)
-    found = data.load(data_config(str(path)))
+    found = dataset.load_dataset(data_config(str(path)))
     with pytest.raises(DataError, match="test_images cannot be read"):
         found.test()
 
@@ -69,23 +69,23 @@ def test_the_start_reads_labels_and_shapes_only(tmp_path):
 def test_labels_of_tfds_test_images(tiny_gray, monkeypatch):  # noqa: F811
     """All are looked at, and no image is decoded; streamed ones are too many: first and last."""
     given = data_config("tiny_gray", dir=str(tiny_gray))
-    monkeypatch.setattr(image_sources, "TEST_NAMES", ("validation",))
-    read = image_sources.Records.read
+    monkeypatch.setattr(sources, "TEST_NAMES", ("validation",))
+    read = sources.Records.read
 
     def wrong(self, numbers):
         bad = 9 if "validation" in self.name else None  # the last but one of three
         for number, (image, label) in zip(numbers, read(self, numbers), strict=True):
             yield image, bad if bad and number == 1 else label
 
-    source = image_sources.find_records("tiny_gray", str(tiny_gray)).test()
+    source = sources.find_records("tiny_gray", str(tiny_gray)).test()
     everything = look_at(source, (6, 6, 1))
     some = look_at(source, (6, 6, 1), all_labels=False)
     assert sorted(everything.labels) == [0, 0, 1]
     assert some.labels.tolist() == everything.labels[[0, -1]].tolist()
     assert len(some) == len(everything) == 3
-    monkeypatch.setattr(image_sources.Records, "read", wrong)
+    monkeypatch.setattr(sources.Records, "read", wrong)
     with pytest.raises(DataError, match="a test image has label 9"):
-        data.load(given)
+        dataset.load_dataset(given)
 
 
 # Images that changed.
@@ -159,17 +159,17 @@ def test_folders_that_changed(tmp_path, split, change, stream):
     plain = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "image_size": 8}
     given = data_config(str(root), **plain)
     given.stream = stream
-    before = data.load(given).marks
+    before = dataset.load_dataset(given).marks
     shutil.copytree(root, tmp_path / "moved")
-    assert data.load(given).marks == before
+    assert dataset.load_dataset(given).marks == before
     change(root / split / "a" / "1.png")
-    after = data.load(given).marks
+    after = dataset.load_dataset(given).marks
     same_pixels = change is other_size and split == "train" and not stream
     assert (after[split] == before[split]) == same_pixels
     other = {"train": "test", "test": "train"}[split]
     assert after[other] == before[other]
     given.name = str(tmp_path / "moved")  # where it is does not matter
-    assert data.load(given).marks == before
+    assert dataset.load_dataset(given).marks == before
 
 
 def test_a_run_without_marks_gets_them(tmp_path):

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_runs import make_run
 
-from istanas_jax import cli
-from istanas_jax.config_bounds import BOUNDS
-from istanas_jax.genotype import random_genotype
+from istanas_jax.cli import main
+from istanas_jax.config.bounds import BOUNDS
 from istanas_jax.methods import METHODS
+from istanas_jax.space.genotype import random_genotype
 
 CASES = {"overrides": 350, "genotypes": 250, "npz": 200, "folders": 300}
 LONGEST = 60.0  # seconds of the processor: more is a hang (the first case imports everything)
@@ -52,7 +52,7 @@ def run(*argv) -> int:
     begin = time.process_time()
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            code = cli.main([str(argument) for argument in argv])
+            code = main.main([str(argument) for argument in argv])
         except SystemExit as stop:  # argparse: usage, then its sentence
             assert stop.code == 2, argv
             return 2

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from istanas_jax import genotype
-from istanas_jax.genotype import Genotype, GenotypeError
-from istanas_jax.search_space import ALL_OPERATIONS, OPERATIONS, Connection
+from istanas_jax.space import genotype
+from istanas_jax.space.connections import ALL_OPERATIONS, OPERATIONS, Connection
+from istanas_jax.space.genotype import Genotype, GenotypeError
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "genotypes.json"
 anytime = settings(deadline=None)

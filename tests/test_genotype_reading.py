@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from istanas_jax import genotype
-from istanas_jax.genotype import Genotype, GenotypeError
+from istanas_jax.space import genotype
+from istanas_jax.space.genotype import Genotype, GenotypeError
 
 DARTS_V2_TEXT = genotype.load("DARTS_V2").to_text()
 

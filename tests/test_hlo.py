@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from istanas_jax import hlo
+from istanas_jax.plan import hlo
 
 PROGRAM = """HloModule jit_step
 

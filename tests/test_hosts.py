@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 from conftest import ROOT
 
-from istanas_jax import distributed
+from istanas_jax.devices import hosts
 
 OVERRIDES = [
     "--config.architecture.nodes=2",
@@ -151,7 +151,7 @@ def test_lost_host_stop_and_restore_elsewhere(tmp_path, environment):
         wait_for_step(workdir, 5, running)
         running[1].kill()
         begin = time.monotonic()
-        assert running[0].wait(60) == distributed.LOST
+        assert running[0].wait(60) == hosts.LOST
         assert time.monotonic() - begin < 60
     assert "is lost" in said(workdir).splitlines()[-1]
 
@@ -194,4 +194,4 @@ def test_supports_that_differ_stop_the_run(tmp_path, environment):
 )
 def test_wrong_flags(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
-        distributed.join(*arguments)
+        hosts.join(*arguments)

@@ -7,9 +7,9 @@ import numpy as np
 from conftest import ROOT
 from PIL import Image
 
-from istanas_jax import data
-from istanas_jax.cli import main
-from istanas_jax.config_files import load_config
+from istanas_jax.cli.main import main
+from istanas_jax.config.files import load_config
+from istanas_jax.data.dataset import load_dataset
 
 CLASSES = 6
 
@@ -47,7 +47,7 @@ def test_training_on_streamed_images(tmp_path):
     assert 0 <= result["test_accuracy"] <= result["test_top5_accuracy"] <= 1
     assert result["test_top5_accuracy"] * 18 == round(result["test_top5_accuracy"] * 18)
 
-    dataset = data.load(load_config(config, overrides).data)
+    dataset = load_dataset(load_config(config, overrides).data)
     assert dataset.train.image_shape == (32, 32, 3)
     assert len(dataset.train) == 48
     assert len(dataset.test()) == 18

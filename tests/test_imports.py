@@ -1,4 +1,4 @@
-"""Modules import downwards only, and each outside library in the places meant for it."""
+"""Packages import downwards only, and each outside library in the places meant for it."""
 
 import ast
 from pathlib import Path
@@ -6,70 +6,51 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "istanas_jax"
-# A module may import modules of lower levels, and of its own level.
-LEVELS = [
-    set(names.split())
-    for names in (
-        "xla_settings files search_space genotype genotype_check published judge "
-        "cell_layout drawing ascii_cells",
-        "sparse_coding active_set architecture",
-        "platforms kernels batch_norm ops slots cells target_net super_cell dense supernet "
-        "selection interop describe describe_all "
-        "bn_absorption folding budget",
-        "config_bounds preparation exported run_files memory dry_run "
-        "fingerprints set_aside search_accuracy "
-        "data data_prepare npz streaming jpeg image_sources augment distributed parallel "
-        "train_state optimizers steps search_steps methods.base methods.ista methods.tables "
-        "methods.darts methods.pc_darts methods.snas methods.nasp methods.pdarts "
-        "methods.random_search recipes evaluation checkpoint_files quiet_orbax "
-        "checkpoint_reading checkpoints compiled_programs provenance metrics "
-        "progress curves workdir config_check config_files interrupts session trained loop search "
-        "training export predict outline hlo plan plan_table inspection.figures inspection.arch "
-        "inspection.diff inspection.files inspection.table report.run_page report.facts "
-        "report.html report.replay report.series report.folds report.compare report.index "
-        "judge_fit judge_runs "
-        "bench.recovery bench.step bench.memory bench.loop bench.data bench.switch bench.methods "
-        "bench.documented bench.same bench.damage bench.torture",
-        "two_stage one_stage retrain",
-        "studies.names studies.check studies.stats studies.paper studies.base studies.runs "
-        "studies.figures studies.cost studies.cell studies.correlation "
-        "studies.accuracy studies.curves",
-        "api cli cli_runs cli_look cli_bench cli_study __main__",
-    )
+# A package may import those before it; modules at the top level, `api` among them, any.
+ORDER = [
+    "space",
+    "devices",
+    "storage",
+    "judge",
+    "sparse_coding",
+    "networks",
+    "data",
+    "training",
+    "methods",
+    "config",
+    "runs",
+    "look",
+    "schedules",
+    "deploy",
+    "plan",
+    "bench",
+    "studies",
+    "cli",
 ]
-NO_JAX = LEVELS[0]
-DRIVERS = LEVELS[4]  # never import each other
-NETWORKS = LEVELS[2]  # take support and coefficients as arrays: they know no sparse coding
 ONLY_IN = {
-    "jaxopt": {"sparse_coding"},
-    "orbax": {"checkpoints"},
-    "tensorstore": {"checkpoint_files"},
-    "tensorflow_datasets": {"image_sources"},
-    "cv2": {"image_sources", "jpeg"},
-    "grain": {"streaming"},
-    "simplejpeg": {"jpeg"},
-    "matplotlib": {"curves", "studies.figures"},
-    "safetensors": {"export"},
-    "scipy": {"judge_fit", "studies.stats"},
+    "jaxopt": {"sparse_coding.lasso"},
+    "orbax": {"storage.checkpoints"},
+    "tensorstore": {"storage.checkpoint_files"},
+    "tensorflow_datasets": {"data.sources"},
+    "cv2": {"data.sources", "data.decoding"},
+    "grain": {"data.streaming"},
+    "simplejpeg": {"data.decoding"},
+    "matplotlib": {"look.curves", "studies.figures"},
+    "safetensors": {"deploy.export"},
+    "scipy": {"judge.fit", "studies.stats"},
     "torch": set(),
     "tensorflow": set(),
 }
-
-
-def level(module: str) -> int:
-    for number, modules in enumerate(LEVELS):
-        if module in modules:
-            return number
-    raise AssertionError(f"{module} has no level: add it to LEVELS where it belongs")
+DRIVERS = {f"schedules.{name}" for name in ("two_stage", "one_stage", "retrain")}
 
 
 def modules() -> dict[str, Path]:
-    files = {}
+    """Files by dotted name; a package's own file has the name of the package."""
+    names = {}
     for path in PACKAGE.rglob("*.py"):
-        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-        if path.name != "__init__.py":
-            files[name] = path
-    return files
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
 
 
 def imported(path: Path) -> set[str]:
@@ -84,24 +65,61 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
+def own(names: set[str], known: dict[str, Path]) -> dict[str, str]:
+    """Of imported names those of this package, each with the module it is found in."""
+    found = {}
+    for name in names:
+        if name.split(".")[0] == "istanas_jax":
+            module = name.removeprefix("istanas_jax").lstrip(".")
+            while module and module not in known:
+                module = module.rpartition(".")[0]
+            found[name] = module
+    return found
+
+
+def test_every_folder_has_a_place():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(ORDER)
+    for folder in folders:
+        text = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text()))
+        assert text, f"{folder} does not say what lives in it"
+
+
+@pytest.mark.parametrize("module", sorted(set(modules()) - {""}))
 def test_imports(module):
     known = modules()
-    for name in imported(known[module]):
-        root = name.split(".")[0]
-        if root == "istanas_jax":
-            target = name.removeprefix("istanas_jax.")
-            while target and target not in known:
-                target = target.rpartition(".")[0]
-            if target:
-                assert level(target) <= level(module), f"{module} imports {target} above it"
-                assert not (module in NETWORKS and target in LEVELS[1]), f"{module}: {target}"
-                assert not (module in DRIVERS and target in DRIVERS), f"{module}: {target}"
-        if module in NO_JAX:
-            assert root not in ("jax", "flax", "numpy", "optax"), f"{module} imports {root}"
-        assert module in ONLY_IN.get(root, {module}), f"{module} imports {root}"
+    package = module.split(".")[0]
+    names = imported(known[module])
+    for name, target in own(names, known).items():
+        above = target.split(".")[0]
+        if package in ORDER and above in ORDER:
+            assert ORDER.index(above) <= ORDER.index(package), f"{module} imports {name}"
+        assert not (module in DRIVERS and target in DRIVERS - {module}), f"{module}: {target}"
+        assert not (package == "networks" and above == "sparse_coding"), f"{module}: {target}"
+    roots = {name.split(".")[0] for name in names}
+    if package == "space":
+        assert not roots & {"jax", "flax", "numpy", "optax"}
+    for root in roots & ONLY_IN.keys():
+        assert module in ONLY_IN[root], f"{module} imports {root}"
+
+
+def test_no_import_cycles():
+    known = modules()
+    edges = {name: set(own(imported(path), known).values()) for name, path in known.items()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for target in edges[module] - {module, ""}:
+                visit(target, (*path, module))
+            done.add(module)
+
+    for name in known:
+        if name:
+            visit(name, ())
 
 
 def test_pmap_is_in_one_place():
     users = {name for name, path in modules().items() if "pmap(" in path.read_text()}
-    assert users == {"parallel"}
+    assert users == {"devices.parallel"}

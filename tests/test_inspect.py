@@ -18,15 +18,16 @@ from conftest import ROOT
 from inspecting import inspect, page, refused
 from jax import lax
 
-from istanas_jax import one_stage, search, train_state, training, two_stage
-from istanas_jax.active_set import kkt_residual
-from istanas_jax.architecture import ArchState, coefficients, move
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import Genotype
-from istanas_jax.inspection import files
-from istanas_jax.methods.base import Method
-from istanas_jax.parallel import AXIS
-from istanas_jax.train_state import Totals
+from istanas_jax.config.files import load_config
+from istanas_jax.devices.parallel import AXIS
+from istanas_jax.look.inspection import files
+from istanas_jax.methods.contract import Method
+from istanas_jax.schedules import one_stage, search, training, two_stage
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.sparse_coding.active_set import kkt_residual
+from istanas_jax.sparse_coding.architecture import ArchState, coefficients, move
+from istanas_jax.training import states
+from istanas_jax.training.states import Totals
 
 SMALL = [
     "architecture.nodes=2",
@@ -69,7 +70,7 @@ def cheap_train(state, *batch, sgd, **rest):
 
 def cheap_evaluation(state, images, labels, mask, **rest):
     count = lax.psum(mask.sum(), AXIS)
-    return train_state.TestTotals(count, 0.25 * count, count, 0.5 * count)
+    return states.TestTotals(count, 0.25 * count, count, 0.5 * count)
 
 
 @pytest.fixture(scope="module")

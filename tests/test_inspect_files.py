@@ -15,9 +15,9 @@ from conftest import ROOT
 from gcs_server import Bucket
 from inspecting import inspect, page, refused
 
-from istanas_jax.architecture import Coding, init_architecture
-from istanas_jax.checkpoint_files import sign
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.sparse_coding.architecture import Coding, init_architecture
+from istanas_jax.storage.checkpoint_files import sign
+from istanas_jax.storage.checkpoints import Checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from istanas_jax.cli import main
-from istanas_jax.config_files import load_config
-from istanas_jax.workdir import Workdir
+from istanas_jax.cli.main import main
+from istanas_jax.config.files import load_config
+from istanas_jax.runs.folder import Workdir
 
 DIGITS = str(ROOT / "configs" / "digits.py:tiny")
 

@@ -4,12 +4,12 @@ import numpy as np
 from pictures import PHOTOS, difference
 from PIL import Image
 
-from istanas_jax import jpeg
+from istanas_jax.data import decoding
 
 
 def test_boxes_are_those_of_torchvision():
     rng = np.random.default_rng(0)
-    boxes = np.array([jpeg.random_box(300, 400, rng) for _ in range(4000)])
+    boxes = np.array([decoding.random_box(300, 400, rng) for _ in range(4000)])
     top, left, height, width = boxes.T
     assert (boxes >= 0).all()
     assert (top + height <= 300).all()
@@ -23,9 +23,9 @@ def test_boxes_are_those_of_torchvision():
     free = (300 - height)[small]
     assert abs((top[small] / np.maximum(free, 1)).mean() - 0.5) < 0.02
     # Nothing fits into a strip: its middle, as near to the ratios as can be.
-    assert jpeg.random_box(3000, 30, rng) == (1480, 0, 40, 30)
-    assert jpeg.random_box(30, 3000, rng) == (0, 1480, 30, 40)
-    assert jpeg.random_box(1, 1, rng) == (0, 0, 1, 1)
+    assert decoding.random_box(3000, 30, rng) == (1480, 0, 40, 30)
+    assert decoding.random_box(30, 3000, rng) == (0, 1480, 30, 40)
+    assert decoding.random_box(1, 1, rng) == (0, 0, 1, 1)
 
 
 def test_resize_is_pillows_where_it_can_be():
@@ -34,8 +34,8 @@ def test_resize_is_pillows_where_it_can_be():
         expected = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
         found, expected = (
             np.asarray(picture)[1:-1, 1:-1]  # the edges differ a little
-            for picture in (jpeg.resize(image, size, size), expected)
+            for picture in (decoding.resize(image, size, size), expected)
         )
         np.testing.assert_allclose(found, expected, atol=2)
-    strong = jpeg.resize(image, 20, 30)
+    strong = decoding.resize(image, 20, 30)
     assert difference(strong, Image.fromarray(image), None, (30, 20)) < 4

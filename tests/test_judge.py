@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from istanas_jax import judge, judge_fit, judge_runs, metrics
-from istanas_jax.cli import main
-from istanas_jax.genotype import Genotype, load, random_genotype
-from istanas_jax.search_space import OPERATIONS, flat_index
+from istanas_jax.cli.main import main
+from istanas_jax.judge import fit, regression
+from istanas_jax.look import judgement
+from istanas_jax.runs import metrics
+from istanas_jax.space.connections import OPERATIONS, flat_index
+from istanas_jax.space.genotype import Genotype, load, random_genotype
 
 CELLS = Path(__file__).parent.parent.parent / "shared/judge/nb301_trained.json"
 
@@ -23,12 +25,12 @@ def cell_of(operation: str, predecessors=(0, 1)):
     "name", ["ISTA_twostage", "DARTS_V1", "DARTS_V2", "PDARTS", "PC_DARTS_cifar", "SNAS"]
 )
 def test_published_cells_are_far_above_random(name):
-    assert judge.judge(load(name)).percentile > 98
+    assert regression.judge(load(name)).percentile > 98
 
 
 def test_random_cells_spread_evenly():
     """By definition of a percentile; these seeds are not those of the fit's random cells."""
-    found = [judge.judge(random_genotype(10**6 + n)).percentile for n in range(1000)]
+    found = [regression.judge(random_genotype(10**6 + n)).percentile for n in range(1000)]
     assert np.mean(found) == pytest.approx(50, abs=4)  # 4 standard errors of 29 / sqrt(1000)
     assert np.std(found) == pytest.approx(100 / 12**0.5, abs=3)
 
@@ -36,7 +38,7 @@ def test_random_cells_spread_evenly():
 def test_hand_made_cells():
     """One operation everywhere: separable convolutions do best, all skip-connections do badly."""
     verdicts = {
-        op: judge.judge(Genotype.from_supports(cell_of(op), cell_of(op))) for op in OPERATIONS
+        op: regression.judge(Genotype.from_supports(cell_of(op), cell_of(op))) for op in OPERATIONS
     }
     ranking = sorted(OPERATIONS, key=lambda op: verdicts[op].accuracy)
     assert set(ranking[-2:]) == {"sep_conv_3x3", "sep_conv_5x5"} and ranking[0] == "avg_pool_3x3"
@@ -49,7 +51,7 @@ def test_hand_made_cells():
 def test_the_verdict_is_the_regression_written_out():
     """Dense vectors and a dot product, from the file alone."""
     genotype = load("ISTA_onestage")
-    model = json.loads((Path(judge.__file__).parent / judge.FILE).read_text())
+    model = json.loads((Path(regression.__file__).parent / regression.FILE).read_text())
     weights = dict(model["weights"])
     expected, size = model["intercept"], 4 * 35 + 7 + 28
     for number, cell in enumerate(genotype.supports()):
@@ -60,18 +62,18 @@ def test_the_verdict_is_the_regression_written_out():
         products = [counts[a] * counts[b] for a in range(7) for b in range(a, 7)]
         for place, value in enumerate([*connections.ravel(), *counts, *products]):
             expected += weights.get(number * size + place, 0) * value
-    assert judge.judge(genotype).accuracy == pytest.approx(expected, abs=1e-9)
+    assert regression.judge(genotype).accuracy == pytest.approx(expected, abs=1e-9)
 
 
 def test_cells_without_weights_get_a_warning():
     op = OPERATIONS.index
     skip, conv = op("skip_connect"), op("sep_conv_3x3")
     five_skips = [(skip, 7 + skip), (skip, 7 + skip), (skip, 7 + conv), (conv, 7 + conv)]
-    assert "5 of 8" in judge.judge(Genotype.from_supports(five_skips, five_skips)).warning
+    assert "5 of 8" in regression.judge(Genotype.from_supports(five_skips, five_skips)).warning
     free = [(skip, 7 + skip), (0, 7), (1, 8), (conv, 7 + conv)]
-    assert "collapsed" in judge.judge(Genotype.from_supports(free, free)).warning
+    assert "collapsed" in regression.judge(Genotype.from_supports(free, free)).warning
     fewer = [(skip, 7 + skip), (0, 7), (1, 7 + conv), (conv, 7 + conv)]
-    assert judge.judge(Genotype.from_supports(fewer, free)).warning is None
+    assert regression.judge(Genotype.from_supports(fewer, free)).warning is None
 
 
 @pytest.mark.parametrize("name", ["NASNet_A", "AmoebaNet_A"])
@@ -85,7 +87,7 @@ def test_judge_of_a_run_follows_its_search(tmp_path, capsys):
     with metrics.MetricsLog(tmp_path, metrics.REPLAY) as replay:
         for step, support in enumerate((bad, good)):
             replay.write({"phase": "search 0", "step": step, "support": support})
-    (row,) = judge_runs.judge_all([str(tmp_path)])
+    (row,) = judgement.judge_all([str(tmp_path)])
     assert row["percentiles"][0] < 50 < 99 < row["percentiles"][1]
     assert main(["judge", str(tmp_path), "ISTA_twostage"]) == 0
     out = capsys.readouterr().out
@@ -108,10 +110,10 @@ def test_damaged_replay_is_one_sentence(support, tmp_path, capsys):
 
 @pytest.mark.skipif(not CELLS.exists(), reason="the trained cells are not at hand")
 def test_the_fit_ranks_unseen_cells_and_is_what_the_package_holds(tmp_path):
-    held_out = judge_fit.fit(CELLS, tmp_path / "judge.json")
+    held_out = fit.fit(CELLS, tmp_path / "judge.json")
     assert held_out["spearman"] >= 0.87
     fitted = json.loads((tmp_path / "judge.json").read_text())
-    shipped = json.loads((Path(judge.__file__).parent / judge.FILE).read_text())
+    shipped = json.loads((Path(regression.__file__).parent / regression.FILE).read_text())
     for key in ("weights", "random_quantiles"):
         # Rounded to 1e-5 and 1e-4; another linear-algebra library may round the other way.
         np.testing.assert_allclose(fitted[key], shipped[key], atol=2e-4)

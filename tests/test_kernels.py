@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from istanas_jax import kernels
+from istanas_jax.networks import kernels
 
 SIZES = [(1, 1), (3, 3), (8, 7)]
 # Sums of at most 49 (a pixel) or 2 * 8 * 7 (a tap) products of order one, in another order:

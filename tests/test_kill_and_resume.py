@@ -14,7 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from conftest import ROOT
 
-from istanas_jax.config_files import load_config
+from istanas_jax.config.files import load_config
 
 OVERRIDES = [
     "--config.architecture.nodes=2",

@@ -7,13 +7,14 @@ import re
 
 import pytest
 
-from istanas_jax import cli, memory
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import load
-from istanas_jax.outline import make_session, outline
-from istanas_jax.parallel import Devices
-from istanas_jax.supernet import SuperNet
-from istanas_jax.target_net import TargetNet
+from istanas_jax.cli import main
+from istanas_jax.config.files import load_config
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.schedules import memory
+from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.space.genotype import load
 
 CIFAR = "configs/cifar10_two_stage.py"
 NET = {"classes": 10, "cells": 8, "channels": 16}
@@ -69,12 +70,12 @@ def test_free_memory_of_this_machine():
 
 def test_dry_run_writes_nothing(tmp_path, capsys):
     run = ["run", "--config", "configs/digits.py:tiny", "--workdir", str(tmp_path / "a" / "run")]
-    assert cli.main([*run, "--dry-run"]) == 0
+    assert main.main([*run, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "digits: 1,438 training images of 8 x 8 x 1, 10 classes" in said
     assert "search: 3 cells, 4 channels, 2 epochs of 40 steps, batch 16; about " in said
-    assert cli.main([*run, "--dry-run", "--config.search.channels=4096"]) in (0, 2)
-    assert cli.main([*run, "--dry-run", "--config.data.pad=8"]) == 2
+    assert main.main([*run, "--dry-run", "--config.search.channels=4096"]) in (0, 2)
+    assert main.main([*run, "--dry-run", "--config.data.pad=8"]) == 2
     assert "data.pad is 8, it must be below the images' 8 pixels" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from istanas_jax import describe_all, ops
-from istanas_jax.architecture import coefficients, recover
-from istanas_jax.batch_norm import Mode, init_stats
-from istanas_jax.config_files import ConfigError, load_config
-from istanas_jax.dense import Mixture, run_cell_mixed
-from istanas_jax.genotype import Genotype, published, published_parameters
+from istanas_jax.config.files import ConfigError, load_config
 from istanas_jax.methods import METHODS, find_method
 from istanas_jax.methods.pdarts import best_candidates, limit_skips
 from istanas_jax.methods.tables import SKIP, strongest
-from istanas_jax.search_space import NUM_OPS, OPERATIONS, edge_index, num_candidates
-from istanas_jax.slots import CellSpec
-from istanas_jax.super_cell import CellVariables
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode, init_stats
+from istanas_jax.networks.cell_variables import CellVariables
+from istanas_jax.networks.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.dynamic import CellSpec
+from istanas_jax.plan import published_sizes
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, edge_index, num_candidates
+from istanas_jax.space.genotype import Genotype, published, published_parameters
+from istanas_jax.sparse_coding.architecture import coefficients, recover
 
 NODES, EDGES = 2, 5
 STEPS = 10  # in an epoch
@@ -238,7 +239,7 @@ def test_what_a_method_does_not_take():
         config_of("ista", "search.drop_path=0.1")
     with pytest.raises(ValueError, match="'dart', there are: ista, darts"):
         find_method("dart")
-    regime = ops.REGIMES["search"]
+    regime = operations.REGIMES["search"]
     with pytest.raises(ValueError, match="6 channels of which operations see one in 4"):
         CellSpec(6, False, NODES, 2, regime, partial=4)
     with pytest.raises(ValueError, match=r"4 channels .* an even number of channels"):
@@ -258,17 +259,17 @@ def random_cell(spec, rng):
         {op: weights(spec.shapes(op, t), (len(edges),)) for op in OPERATIONS if spec.shapes(op, t)}
         for t, edges in zip(spec.strides, spec.groups, strict=True)
     )
-    pre = weights(ops.preprocess_shapes(3, spec.channels, False, spec.regime))
+    pre = weights(operations.preprocess_shapes(3, spec.channels, False, spec.regime))
     pre_stats = jnp.stack([init_stats(1, spec.channels)] * 2)
-    shape = (EDGES, NUM_OPS, ops.MAX_NORMS, 2, spec.op_channels)
-    stats = jnp.broadcast_to(init_stats(ops.MAX_NORMS, spec.op_channels)[None, None], shape)
+    shape = (EDGES, NUM_OPS, operations.MAX_NORMS, 2, spec.op_channels)
+    stats = jnp.broadcast_to(init_stats(operations.MAX_NORMS, spec.op_channels)[None, None], shape)
     return CellVariables(pre, pre, groups, pre_stats, stats)
 
 
 def naive_cell(cell, x, mixture, spec, mode):
     """Edge by edge as PC-DARTS has it, the shuffle on every edge."""
     k, part = spec.partial, spec.op_channels
-    pre, _ = ops.preprocess(x, cell.pre0, cell.pre_stats[0], mode=mode)
+    pre, _ = operations.preprocess(x, cell.pre0, cell.pre_stats[0], mode=mode)
     states = [pre, pre]
     for node in range(NODES):
         total = 0
@@ -280,9 +281,11 @@ def naive_cell(cell, x, mixture, spec, mode):
             for n in spec.candidates[edge] if spec.candidates else range(NUM_OPS):
                 op = OPERATIONS[n]
                 weights = {m: w[place] for m, w in cell.groups[group].get(op, {}).items()}
-                norms = ops.num_norms(op, stride, spec.regime)
+                norms = operations.num_norms(op, stride, spec.regime)
                 stats = cell.stats[edge, n, :norms]
-                y, _ = ops.apply_op(op, h[..., :part], weights, stats, stride=stride, mode=mode)
+                y, _ = operations.apply_op(
+                    op, h[..., :part], weights, stats, stride=stride, mode=mode
+                )
                 mixed = mixed + float(mixture.table[edge, n]) * np.asarray(y)
             if k > 1:
                 rest = np.asarray(h[..., part:])
@@ -303,7 +306,7 @@ def test_dense_cell_against_a_naive_one(kind):
     some = tuple(tuple(sorted(rng.choice(NUM_OPS, 2, replace=False))) for _ in range(EDGES))
     some = tuple(tuple(map(int, ops_)) for ops_ in some)
     options = {"partial": 2} if kind == "partial" else {"candidates": some}
-    spec = CellSpec(4, True, NODES, 2, ops.REGIMES["search"], **options)
+    spec = CellSpec(4, True, NODES, 2, operations.REGIMES["search"], **options)
     cell, mode = random_cell(spec, rng), Mode(True)
     x = jnp.asarray(rng.normal(size=(2, 4, 4, 3)), jnp.float32)
     mixture = Mixture(
@@ -324,12 +327,12 @@ def test_dense_cell_against_a_naive_one(kind):
 
 
 def test_published_cells_beside_the_paper():
-    rows = describe_all.describe_all()
+    rows = published_sizes.describe_all()
     assert len(rows) == 2 * len(published())
     for row in rows:
         counts = published_parameters(row["name"])
         if not row["one_stage"]:
             assert row["parameters"] == counts[row["net"] == "imagenet"]
-    text = describe_all.table(rows)
+    text = published_sizes.table(rows)
     assert "637,963,432" in text and "638 M" in text  # the same network
     assert sum(row["paper"] is not None for row in rows) == 14

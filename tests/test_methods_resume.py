@@ -7,12 +7,12 @@ import pytest
 from conftest import ROOT
 from reads import Reads
 
-from istanas_jax import search, two_stage
-from istanas_jax.config_files import keys, load_config
-from istanas_jax.genotype import Genotype
-from istanas_jax.interrupts import Interrupted
+from istanas_jax.config.files import keys, load_config
 from istanas_jax.methods import METHODS, NOT_OF
-from istanas_jax.search import Search
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.schedules import search, two_stage
+from istanas_jax.schedules.search import Search
+from istanas_jax.space.genotype import Genotype
 
 SMALL = [
     "architecture.nodes=2",

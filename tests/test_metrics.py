@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from istanas_jax import metrics
-from istanas_jax.metrics import MetricsLog, read
+from istanas_jax.runs import metrics
+from istanas_jax.runs.metrics import MetricsLog, read
 
 
 def row(phase, step, **more):
@@ -123,7 +123,7 @@ def test_tensorboard_shows_the_rows_without_those_rewound(tmp_path):
 def test_neither_prints_nor_imports_tensorflow(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise AssertionError('imported')")
     program = (
-        "import sys; from istanas_jax.metrics import MetricsLog\n"
+        "import sys; from istanas_jax.runs.metrics import MetricsLog\n"
         "with MetricsLog('.') as log: log.write({'phase': 'search 0', 'step': 1, 'loss': 1.0})\n"
         "assert 'tensorflow' not in sys.modules\n"
     )

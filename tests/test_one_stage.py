@@ -12,19 +12,26 @@ import pytest
 from conftest import ROOT
 from flax.traverse_util import flatten_dict
 
-from istanas_jax import loop, metrics, one_stage
-from istanas_jax.architecture import ArchState, Coding, Freezing, coefficients, settled
-from istanas_jax.bn_absorption import absorb
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import random_genotype
-from istanas_jax.interrupts import Interrupted
+from istanas_jax.config.files import load_config
 from istanas_jax.methods.ista import IstaState, epoch_step
-from istanas_jax.search import OneStageSearch
-from istanas_jax.session import open_session
-from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.train_state import Totals
-from istanas_jax.trained import load_trained
-from istanas_jax.training import TrainTask
+from istanas_jax.networks.absorption import absorb
+from istanas_jax.networks.target_net import TargetNet, init_target
+from istanas_jax.runs import loop, metrics
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.runs.session import open_session
+from istanas_jax.runs.trained_network import load_trained
+from istanas_jax.schedules import one_stage
+from istanas_jax.schedules.search import OneStageSearch
+from istanas_jax.schedules.training import TrainTask
+from istanas_jax.space.genotype import random_genotype
+from istanas_jax.sparse_coding.architecture import (
+    ArchState,
+    Coding,
+    Freezing,
+    coefficients,
+    settled,
+)
+from istanas_jax.training.states import Totals
 
 KEPT = Coding(whole_distance=False)
 SMALL = [

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from istanas_jax import genotype, ops
-from istanas_jax.batch_norm import EPSILON, Mode, batch_norm, init_stats
-from istanas_jax.cells import AuxiliaryHead, init_variables
-from istanas_jax.target_net import TargetNet, draw_paths, init_target
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import EPSILON, Mode, batch_norm, init_stats
+from istanas_jax.networks.cells import AuxiliaryHead, init_variables
+from istanas_jax.networks.target_net import TargetNet, draw_paths, init_target
+from istanas_jax.space import genotype
 
 TRAIN = Mode(train=True)
 
@@ -64,16 +65,17 @@ def test_statistics_shared_over_devices_are_those_of_the_whole_batch():
 
 @pytest.mark.parametrize("op", ["sep_conv_3x3", "dil_conv_5x5", "max_pool_3x3", "conv_7x1_1x7"])
 def test_bfloat16_gradients_are_near_float32(op):
-    shapes = ops.weight_shapes(op, 4, 2, ops.ONE_STAGE)
+    shapes = operations.weight_shapes(op, 4, 2, operations.ONE_STAGE)
     weights = {
-        n: ops.init_weight(jax.random.key(i), n, s) for i, (n, s) in enumerate(shapes.items())
+        n: operations.init_weight(jax.random.key(i), n, s)
+        for i, (n, s) in enumerate(shapes.items())
     }
-    stats = init_stats(ops.num_norms(op, 2, ops.ONE_STAGE), 4)
+    stats = init_stats(operations.num_norms(op, 2, operations.ONE_STAGE), 4)
 
     @partial(jax.jit, static_argnums=2)
     def gradients(x, weights, dtype):
         def loss(x, weights):
-            y, _ = ops.apply_op(op, x.astype(dtype), weights, stats, stride=2, mode=TRAIN)
+            y, _ = operations.apply_op(op, x.astype(dtype), weights, stats, stride=2, mode=TRAIN)
             return jnp.sum(y.astype(jnp.float32) * g)
 
         return jax.grad(loss, (0, 1))(x, weights)

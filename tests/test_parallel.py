@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from istanas_jax import config_check
-from istanas_jax.config_files import load_config
-from istanas_jax.parallel import AXIS, Devices, from_leader, on_all_hosts
-from istanas_jax.steps import Recipe
+from istanas_jax.config import checks
+from istanas_jax.config.files import load_config
+from istanas_jax.devices.parallel import AXIS, Devices, from_leader, on_all_hosts
+from istanas_jax.training.objective import Recipe
 
 BATCH, CHANNELS = 8, 3
 
@@ -68,7 +68,7 @@ def test_parts_of_a_batch_are_as_devices():
 def test_batch_that_cannot_be_divided():
     config = load_config("configs/digits.py:tiny", ["--config.search.accumulate=3"])
     with pytest.raises(ValueError, match=r"search.batch 16 cannot be .* 2 devices times 3 parts"):
-        config_check.check_config(config, 2)
+        checks.check_config(config, 2)
 
 
 def test_one_host_decides_alone():

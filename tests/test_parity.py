@@ -12,12 +12,13 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import lax
 
-from istanas_jax import genotype, ops
-from istanas_jax.architecture import ArchState, coefficients
-from istanas_jax.interop import load_release_state, to_release_state
-from istanas_jax.search_space import edge_index, split_index
-from istanas_jax.supernet import SuperNet
-from istanas_jax.target_net import TargetNet
+from istanas_jax.deploy.release_names import load_release_state, to_release_state
+from istanas_jax.networks import operations
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.space import genotype
+from istanas_jax.space.connections import edge_index, split_index
+from istanas_jax.sparse_coding.architecture import ArchState, coefficients
 
 # float32 sums run in another order; measured differences are below 1e-5.
 LOGITS = 1e-4
@@ -157,7 +158,7 @@ def float64_gradient(run):
 
     A ReLU is named by its input, so that all operations that read the same pixel switch together.
     """
-    net, plain_relu, same = run.net.clone(dtype="float64"), ops.relu, 1e-12
+    net, plain_relu, same = run.net.clone(dtype="float64"), operations.relu, 1e-12
 
     @jax.jit(compiler_options=QUICK)
     def train(variables, x, labels, switched):
@@ -174,9 +175,9 @@ def float64_gradient(run):
 
         kernel, loss = loss_of_stem(net, variables, x, labels)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ops, "relu", relu)
+            patch.setattr(operations, "relu", relu)
             for name in ("apply_op", "preprocess"):  # a jit of their own would keep the inputs in
-                patch.setattr(ops, name, getattr(ops, name).__wrapped__)
+                patch.setattr(operations, name, getattr(operations, name).__wrapped__)
             return jax.grad(recorded, has_aux=True)(kernel)
 
     variables, x, labels = run.inputs

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from istanas_jax import data, memory, plan, plan_table
-from istanas_jax.config_files import load_config
-from istanas_jax.describe import count
-from istanas_jax.genotype import random_genotype
-from istanas_jax.outline import Outline, make_session
-from istanas_jax.target_net import TargetNet
+from istanas_jax.config.files import load_config
+from istanas_jax.data.dataset import load_dataset
+from istanas_jax.networks.counting import count
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.plan import estimate, table
+from istanas_jax.schedules import memory
+from istanas_jax.schedules.outline import Outline, make_session
+from istanas_jax.space.genotype import random_genotype
 
 TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.retrain.cells=1"]
 
@@ -28,11 +30,11 @@ def check_estimates(measured):
     it is 1.1 to 1.9 times.
     """
     config = load_config(str(ROOT / "configs" / "digits.py:tiny"), TINY)
-    dataset = data.load(config.data)
-    session = make_session(config, dataset, plan.Devices(jax.devices()[:1]), print)
+    dataset = load_dataset(config.data)
+    session = make_session(config, dataset, estimate.Devices(jax.devices()[:1]), print)
     for phase, found in zip(memory.phases(session), measured, strict=True):
-        estimate = phase.need.of(found["batch_per_chip"])
-        assert 0.8 * estimate <= found["memory"] <= 4 * estimate, phase.name
+        need = phase.need.of(found["batch_per_chip"])
+        assert 0.8 * need <= found["memory"] <= 4 * need, phase.name
 
 
 def test_plan_of_a_run_on_four_devices():
@@ -64,36 +66,36 @@ def test_plan_of_a_run_on_four_devices():
     )
     gradients = 4 * count(net, 8).parameters
     assert gradients < retrain["reduced_bytes"] < 2 * gradients
-    assert "whole schedule" in plan_table.table(figures)
-    header, _, *rows = f"{plan_table.HEADER}\n{plan_table.markdown(figures, 'digits')}".splitlines()
+    assert "whole schedule" in table.table(figures)
+    header, _, *rows = f"{table.HEADER}\n{table.markdown(figures, 'digits')}".splitlines()
     assert [row.count("|") for row in rows] == [header.count("|")] * 2
 
 
 def test_largest_batch_is_found(monkeypatch):
     """With a compiler that finds room for up to 40 images on a chip."""
-    monkeypatch.setattr(plan, "open_topology", lambda _: plan.Devices())
+    monkeypatch.setattr(estimate, "open_topology", lambda _: estimate.Devices())
     tried = []
 
     def measure(phase, topology, memory):
         per_chip = phase.task.batch // 2
         tried.append(per_chip)
         if per_chip > 100:
-            raise plan.OutOfMemory(20e9)
-        return plan._base(phase) | {"memory": per_chip, "fits": per_chip <= 40}
+            raise estimate.OutOfMemory(20e9)
+        return estimate._base(phase) | {"memory": per_chip, "fits": per_chip <= 40}
 
-    monkeypatch.setattr(plan, "_measure", measure)
+    monkeypatch.setattr(estimate, "_measure", measure)
     config = load_config(
         "configs/digits.py:tiny", [*TINY, "--config.search.batch=256", "--config.retrain.batch=64"]
     )
-    figures = plan.run(config, "cpu:2", say=lambda _: None)
+    figures = estimate.run(config, "cpu:2", say=lambda _: None)
     search, retrain = figures["phases"]
     assert not figures["fits"]
     assert (search["fits"], search["largest_batch_per_chip"]) == (False, 40)
     assert retrain["fits"] and "largest_batch_per_chip" not in retrain
     assert max(tried) == 128
-    table = plan_table.table(figures)
-    assert "DOES NOT FIT" in table
-    assert "--config.search.accumulate=4" in table  # 128 images: 3 parts would not be equal
+    page = table.table(figures)
+    assert "DOES NOT FIT" in page
+    assert "--config.search.accumulate=4" in page  # 128 images: 3 parts would not be equal
 
 
 def test_outline_divides_as_images_do():
@@ -105,4 +107,4 @@ def test_outline_divides_as_images_do():
 @pytest.mark.parametrize("name", ["gpu:4", "cpu:0", "cpu", "v5e", "v5e:4", "v9x:2x2"])
 def test_unknown_topology(name):
     with pytest.raises(ValueError, match="neither cpu:N, N up to 999, nor a TPU slice"):
-        plan.open_topology(name)
+        estimate.open_topology(name)

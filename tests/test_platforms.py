@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from istanas_jax.platforms import by_platform, only
+from istanas_jax.devices.platforms import by_platform, only
 
 
 def forms(traced):

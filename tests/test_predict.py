@@ -11,17 +11,17 @@ import jax
 import numpy as np
 import pytest
 
-from istanas_jax import predict as predicting
-from istanas_jax.checkpoint_files import CheckpointError
-from istanas_jax.cli import main
-from istanas_jax.export import export, logits
-from istanas_jax.exported import ExportError, open_export, signed
-from istanas_jax.genotype import Genotype
-from istanas_jax.image_sources import DataError
-from istanas_jax.predict import lines, predict
-from istanas_jax.preparation import Preparation
-from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.trained import Trained, load_trained, save_trained
+from istanas_jax.cli.main import main
+from istanas_jax.data.errors import DataError
+from istanas_jax.data.preparation import Preparation
+from istanas_jax.deploy import predict as predicting
+from istanas_jax.deploy.export import export, logits
+from istanas_jax.deploy.exported import ExportError, open_export, signed
+from istanas_jax.deploy.predict import lines, predict
+from istanas_jax.networks.target_net import TargetNet, init_target
+from istanas_jax.runs.trained_network import Trained, load_trained, save_trained
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.storage.checkpoint_files import CheckpointError
 
 CELL = [("skip_connect", 0), ("sep_conv_3x3", 1)]
 NET = TargetNet(Genotype(CELL, [2], CELL, [2]), classes=4, cells=3, channels=4)

@@ -14,17 +14,18 @@ import pytest
 from ml_collections import ConfigDict
 from pictures import encode, photo
 
-from istanas_jax import data
-from istanas_jax.checkpoint_files import CheckpointError, sign
-from istanas_jax.evaluation import Evaluator
-from istanas_jax.genotype import Genotype
-from istanas_jax.parallel import Devices
-from istanas_jax.predict import predict
-from istanas_jax.preparation import Preparation
-from istanas_jax.steps import Recipe, evaluate_target
-from istanas_jax.target_net import TargetNet, init_target
-from istanas_jax.train_state import TrainState
-from istanas_jax.trained import load_trained, make_trained, save_trained
+from istanas_jax.data.dataset import Dataset, Images, load_dataset
+from istanas_jax.data.preparation import Preparation
+from istanas_jax.deploy.predict import predict
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.networks.target_net import TargetNet, init_target
+from istanas_jax.runs.trained_network import load_trained, make_trained, save_trained
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.storage.checkpoint_files import CheckpointError, sign
+from istanas_jax.training.evaluation import Evaluator
+from istanas_jax.training.objective import Recipe
+from istanas_jax.training.states import TrainState
+from istanas_jax.training.steps import evaluate_target
 
 CELL = [("skip_connect", 0), ("sep_conv_3x3", 1)]
 NET = TargetNet(Genotype(CELL, [2], CELL, [2]), classes=3, cells=1, channels=4)
@@ -56,14 +57,14 @@ def images(tmp_path_factory):
     return root
 
 
-def dataset(images, kind: str) -> data.Dataset:
+def dataset(images, kind: str) -> Dataset:
     name = images / ("set.npz" if kind == "npz" else "folder")
     keys = {"name": str(name), "classes": 0, "image_size": SIZE, "image_channels": 3}
     keys |= {"mean": MEAN, "std": STD, "test": 0.0, "dir": ""}
-    return data.load(ConfigDict(keys | {"stream": kind == "streamed", "resize": RESIZE}))
+    return load_dataset(ConfigDict(keys | {"stream": kind == "streamed", "resize": RESIZE}))
 
 
-def files_of(images, kind: str) -> tuple[list, data.Images]:
+def files_of(images, kind: str) -> tuple[list, Images]:
     """Files of the test images in the order of the split."""
     folder = "files" if kind == "npz" else "folder/test"
     return sorted((images / folder).rglob("*.[jp][pn]g")), dataset(images, kind).test()

@@ -9,7 +9,7 @@ from fcntl import ioctl
 
 import pytest
 
-from istanas_jax.progress import Progress, format_seconds
+from istanas_jax.runs.progress import Progress, format_seconds
 
 
 class Clock:

@@ -7,9 +7,9 @@ from importlib import metadata
 import pytest
 from conftest import ROOT
 
-from istanas_jax.parallel import Devices
-from istanas_jax.provenance import command_line, commit, provenance
-from istanas_jax.run_files import faults
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.runs.file_contents import faults
+from istanas_jax.runs.provenance import command_line, commit, provenance
 
 
 def test_what_computed_is_recorded():

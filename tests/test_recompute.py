@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from test_methods import EDGES, NODES, make, random_cell
 
-from istanas_jax import ops
-from istanas_jax.batch_norm import Mode
-from istanas_jax.dense import Mixture, run_cell_mixed
-from istanas_jax.search_space import NUM_OPS
-from istanas_jax.slots import CellSpec
-from istanas_jax.supernet import SuperNet
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode
+from istanas_jax.networks.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.dynamic import CellSpec
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.connections import NUM_OPS
 
 DENSE = ("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts")
 
 
 def compiled_gradient(recompute: bool, cell, x, mixture, **options):
     """Of a cell, by everything that it is differentiated by, and the cell's new statistics."""
-    regime = ops.REGIMES["search"]
+    regime = operations.REGIMES["search"]
     spec = CellSpec(4, False, NODES, 2, regime, recompute=recompute, **options)
 
     def loss(cell, x, table):
@@ -35,7 +35,7 @@ def test_equal_gradients_in_less_memory():
     (P-DARTS), the second time in the same places."""
     rng = np.random.default_rng(0)
     options = {"partial": 2}
-    cell = random_cell(CellSpec(4, False, NODES, 2, ops.REGIMES["search"], **options), rng)
+    cell = random_cell(CellSpec(4, False, NODES, 2, operations.REGIMES["search"], **options), rng)
     x = jnp.asarray(rng.normal(size=(16, 16, 16, 3)), jnp.float32)
     table, edges = rng.normal(size=(EDGES, NUM_OPS)), rng.normal(size=EDGES)
     drop = (jax.random.key(0), jnp.float32(0.4))

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 from report_runs import config, epochs_of, make_run, read, recoveries, write_rows
 
-from istanas_jax import drawing, session
 from istanas_jax.api import load_run
-from istanas_jax.checkpoints import Checkpoints
-from istanas_jax.cli import main
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import Genotype, load
-from istanas_jax.report import compare, index, run_page
-from istanas_jax.report.facts import gather
-from istanas_jax.report.html import Html, embed, tag
-from istanas_jax.report.series import charts
-from istanas_jax.report.series import time as time_spent
-from istanas_jax.workdir import Workdir
+from istanas_jax.cli.main import main
+from istanas_jax.config.files import load_config
+from istanas_jax.look import drawing
+from istanas_jax.look.report import compare, index, run_page
+from istanas_jax.look.report.facts import gather
+from istanas_jax.look.report.html import Html, embed, tag
+from istanas_jax.look.report.series import charts
+from istanas_jax.look.report.series import time as time_spent
+from istanas_jax.runs import session
+from istanas_jax.runs.folder import Workdir
+from istanas_jax.space.genotype import Genotype, load
+from istanas_jax.storage.checkpoints import Checkpoints
 
 EVIL = '<img src=x onerror="alert(1)">&</script>'
 

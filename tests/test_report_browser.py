@@ -6,7 +6,7 @@ import pytest
 from browser import Browser, Missing
 from report_runs import connection, make_run
 
-from istanas_jax.report import compare, index, run_page
+from istanas_jax.look.report import compare, index, run_page
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
 SPACE, RIGHT, END, CONTROL = " ", "\ue014", "\ue010", "\ue009"  # keys, as the protocol writes them

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from report_runs import make_run, read, recoveries
 
-from istanas_jax.report import replay, run_page
+from istanas_jax.look.report import replay, run_page
 
 
 @pytest.fixture(scope="module")

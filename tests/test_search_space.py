@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from istanas_jax import search_space
-from istanas_jax.search_space import NUM_OPS, OPERATIONS, Connection
+from istanas_jax.space import connections
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, Connection
 
 
 def test_the_operations_are_those_of_the_paper():
@@ -17,7 +17,7 @@ def test_the_operations_are_those_of_the_paper():
         "dil_conv_5x5",
     )
     assert NUM_OPS == 7
-    assert set(search_space.ALL_OPERATIONS) - set(OPERATIONS) == {"sep_conv_7x7", "conv_7x1_1x7"}
+    assert set(connections.ALL_OPERATIONS) - set(OPERATIONS) == {"sep_conv_7x7", "conv_7x1_1x7"}
 
 
 def test_flat_indices_agree_with_an_enumeration():
@@ -26,40 +26,40 @@ def test_flat_indices_agree_with_an_enumeration():
         candidates = [
             (predecessor, op) for predecessor in range(node + 2) for op in range(len(OPERATIONS))
         ]
-        assert search_space.num_candidates(node) == len(candidates)
-        assert search_space.max_candidates(node + 1) == len(candidates)
+        assert connections.num_candidates(node) == len(candidates)
+        assert connections.max_candidates(node + 1) == len(candidates)
         for flat, (predecessor, op) in enumerate(candidates):
-            assert search_space.flat_index(predecessor, op) == flat
-            assert search_space.split_index(flat) == (predecessor, op)
-            assert search_space.connection(flat) == Connection(OPERATIONS[op], predecessor)
+            assert connections.flat_index(predecessor, op) == flat
+            assert connections.split_index(flat) == (predecessor, op)
+            assert connections.connection(flat) == Connection(OPERATIONS[op], predecessor)
             assert Connection(OPERATIONS[op], predecessor).flat == flat
 
 
 def test_candidates_of_the_four_nodes():
-    assert [search_space.num_candidates(node) for node in range(4)] == [14, 21, 28, 35]
+    assert [connections.num_candidates(node) for node in range(4)] == [14, 21, 28, 35]
 
 
 def test_edges_agree_with_an_enumeration():
     for num_nodes in range(1, 7):
         edges = [(node, p) for node in range(num_nodes) for p in range(node + 2)]
-        assert search_space.num_edges(num_nodes) == len(edges)
-        assert [search_space.edge_index(node, p) for node, p in edges] == list(range(len(edges)))
-    assert search_space.num_edges(4) == 14
+        assert connections.num_edges(num_nodes) == len(edges)
+        assert [connections.edge_index(node, p) for node, p in edges] == list(range(len(edges)))
+    assert connections.num_edges(4) == 14
 
 
 def test_arithmetic_takes_arrays():
     np = pytest.importorskip("numpy")
     flat = np.arange(35).reshape(5, 7)
-    predecessor, op = search_space.split_index(flat)
+    predecessor, op = connections.split_index(flat)
     np.testing.assert_array_equal(predecessor[:, 0], range(5))
     np.testing.assert_array_equal(op[0], range(7))
-    np.testing.assert_array_equal(search_space.flat_index(predecessor, op), flat)
+    np.testing.assert_array_equal(connections.flat_index(predecessor, op), flat)
     nodes = np.array([0, 0, 1, 3])
     np.testing.assert_array_equal(
-        search_space.edge_index(nodes, np.array([0, 1, 2, 4])), [0, 1, 4, 13]
+        connections.edge_index(nodes, np.array([0, 1, 2, 4])), [0, 1, 4, 13]
     )
-    np.testing.assert_array_equal(search_space.num_candidates(nodes), [14, 14, 21, 35])
-    assert type(search_space.connection(flat[2, 3]).predecessor) is int
+    np.testing.assert_array_equal(connections.num_candidates(nodes), [14, 14, 21, 35])
+    assert type(connections.connection(flat[2, 3]).predecessor) is int
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_arithmetic_takes_arrays():
     ],
 )
 def test_reduction_and_auxiliary_positions(num_cells, reductions, auxiliary):
-    assert search_space.reduction_cells(num_cells) == reductions
-    assert search_space.auxiliary_cell(num_cells) == auxiliary
+    assert connections.reduction_cells(num_cells) == reductions
+    assert connections.auxiliary_cell(num_cells) == auxiliary
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: search_space.connection(-1), "flat index -1 is negative"),
-        (lambda: search_space.reduction_cells(0), "the number of cells is 0, expected at least 1"),
-        (lambda: search_space.auxiliary_cell(-1), "the number of cells is -1, expected at least 1"),
-        (lambda: search_space.num_edges(0), "the number of nodes is 0, expected at least 1"),
-        (lambda: search_space.max_candidates(0), "the number of nodes is 0, expected at least 1"),
+        (lambda: connections.connection(-1), "flat index -1 is negative"),
+        (lambda: connections.reduction_cells(0), "the number of cells is 0, expected at least 1"),
+        (lambda: connections.auxiliary_cell(-1), "the number of cells is -1, expected at least 1"),
+        (lambda: connections.num_edges(0), "the number of nodes is 0, expected at least 1"),
+        (lambda: connections.max_candidates(0), "the number of nodes is 0, expected at least 1"),
         (
             lambda: Connection("sep_conv_7x7", 0).flat,
             "operation 'sep_conv_7x7' is not among the 7 candidates: " + ", ".join(OPERATIONS),

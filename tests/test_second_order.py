@@ -9,14 +9,14 @@ import optax
 import pytest
 from conftest import ROOT
 
-from istanas_jax import ops
-from istanas_jax.batch_norm import Mode, init_stats
-from istanas_jax.config_files import load_config
-from istanas_jax.dense import Mixture
+from istanas_jax.config.files import load_config
+from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods.darts import SecondOrder, unrolled_step
-from istanas_jax.parallel import Devices
-from istanas_jax.steps import Recipe
-from istanas_jax.train_state import SearchState, Totals, TrainState
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode, init_stats
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.training.objective import Recipe
+from istanas_jax.training.states import SearchState, Totals, TrainState
 
 
 class Toy:
@@ -90,11 +90,11 @@ def test_second_order_gradient_against_finite_differences():
 @pytest.mark.parametrize("op", ["sep_conv_3x3", "max_pool_3x3"])
 def test_operations_can_be_differentiated_twice(op):
     """The second-order gradient goes through the kernels' own gradients."""
-    regime = ops.REGIMES["search"]
+    regime = operations.REGIMES["search"]
     rng = np.random.default_rng(0)
-    norms = ops.num_norms(op, 1, regime)
+    norms = operations.num_norms(op, 1, regime)
     with jax.enable_x64(True):
-        shapes = ops.weight_shapes(op, 2, 1, regime)
+        shapes = operations.weight_shapes(op, 2, 1, regime)
         weights = {name: jnp.asarray(rng.normal(size=shape)) for name, shape in shapes.items()}
         x, along = (jnp.asarray(rng.normal(size=(2, 3, 3, 2))) for _ in range(2))
         g = jnp.asarray(rng.normal(size=(2, 3, 3, 2)))
@@ -102,7 +102,7 @@ def test_operations_can_be_differentiated_twice(op):
         def first(x):
             def f(x):
                 stats = init_stats(norms, 2)
-                y, _ = ops.apply_op(op, x, weights, stats, stride=1, mode=Mode(True))
+                y, _ = operations.apply_op(op, x, weights, stats, stride=1, mode=Mode(True))
                 return jnp.sum(jnp.sin(y) * g)
 
             return jnp.sum(jax.grad(f)(x) * along)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from tiny_runs import fake_run, rows, timeless, tiny
 
-from istanas_jax import retrain, two_stage
-from istanas_jax.genotype import Genotype, random_genotype
-from istanas_jax.interrupts import Interrupted
-from istanas_jax.search import TwoStageSearch
-from istanas_jax.session import open_session
-from istanas_jax.set_aside import set_aside_others
-from istanas_jax.target_net import init_target
-from istanas_jax.trained import load_trained, make_trained, save_trained
-from istanas_jax.training import TrainTask, retrain_net
-from istanas_jax.workdir import Workdir, WorkdirError
+from istanas_jax.networks.target_net import init_target
+from istanas_jax.runs.folder import Workdir, WorkdirError
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.runs.session import open_session
+from istanas_jax.runs.trained_network import load_trained, make_trained, save_trained
+from istanas_jax.schedules import retrain, two_stage
+from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.schedules.set_aside import set_aside_others
+from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.space.genotype import Genotype, random_genotype
 
 # Node 1 takes node 0 instead of c_{k-1}: the weights of the first fit the second.
 CELLS = [[[3, 10], [3, 10]], [[3, 10], [3, 17]]]

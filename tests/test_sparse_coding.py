@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from istanas_jax import search_space, sparse_coding
 from istanas_jax.bench.recovery import oracle, top2
-from istanas_jax.sparse_coding import solve_lasso
+from istanas_jax.space import connections
+from istanas_jax.sparse_coding import lasso
+from istanas_jax.sparse_coding.lasso import solve_lasso
 
 LAM = 1e-5
 solve = jax.jit(jax.vmap(lambda A, b: solve_lasso(A, b, LAM)))
@@ -29,7 +30,7 @@ def kkt_float64(A, b, z) -> float:
 @pytest.mark.parametrize("scale", [1e-3, 1e-2, 1e-1, 1.0])
 @pytest.mark.parametrize("node", range(4))
 def test_equals_scikit_learn(scale, node):
-    n = search_space.num_candidates(node)
+    n = connections.num_candidates(node)
     A, b = problems(node, 25, scale, n)
     code = jax.tree.map(np.asarray, solve(A, b))
     assert code.converged.all()
@@ -73,6 +74,20 @@ def test_start_does_not_change_the_answer():
     np.testing.assert_allclose(warm, cold, atol=1e-6 * np.abs(cold).max())
 
 
+@pytest.mark.parametrize(("m", "n"), [(28, 14), (28, 28), (28, 35)])
+def test_as_many_rows_as_wanted(m, n):
+    """Without compression, too, z is that of scikit-learn."""
+    rng = np.random.default_rng(m + n)
+    A = rng.standard_normal((10, m, n)).astype(np.float32)
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    b = (1e-2 * rng.standard_normal((10, m))).astype(np.float32)
+    code = solve(A, b)
+    assert code.converged.all()
+    for place, z in enumerate(np.asarray(code.z)):
+        answer = oracle(A[place], b[place], LAM)
+        np.testing.assert_allclose(z, answer, atol=1e-5 * np.abs(answer).max(), rtol=0)
+
+
 def test_padding_changes_nothing():
     A, b = problems(6, 10, 1e-2, 14)
     padded = np.concatenate([A, np.zeros((10, 7, 21), np.float32)], -1)
@@ -98,7 +113,7 @@ def test_huge_lambda_gives_zero_z():
 def test_uncertified_is_said(monkeypatch):
     """Without pivots, 50 proximal steps do not solve the problem, and `converged` says so."""
     A, b = problems(1, 1, 1e-1, 35)
-    monkeypatch.setattr("istanas_jax.active_set.MAX_PIVOTS", 0)
+    monkeypatch.setattr("istanas_jax.sparse_coding.active_set.MAX_PIVOTS", 0)
     code = solve_lasso(A[0], b[0], LAM)
     assert not code.converged
     assert code.kkt > 0.1
@@ -113,7 +128,6 @@ def test_nan_inside_jit_is_not_converged():
 @pytest.mark.parametrize(
     ("A", "b", "lam", "sentence"),
     [
-        (np.ones((7, 7)), np.ones(7), LAM, "m = 7 rows and n = 7 columns"),
         (np.ones((7, 14)), np.ones(7), 0.0, "lambda must be positive"),
         (np.ones((7, 14)), np.ones(7), -1e-5, "lambda must be positive"),
         (np.ones((7, 14)), np.full(7, np.nan), LAM, "b contains NaN"),
@@ -128,18 +142,18 @@ def test_bad_problems_are_refused(A, b, lam, sentence):
 
 def test_top_support_order_and_ties():
     z = jnp.array([0.5, -2.0, 1.0, 2.0, -1.0])
-    assert sparse_coding.top_support(z, 3).tolist() == [1, 3, 2]
+    assert lasso.top_support(z, 3).tolist() == [1, 3, 2]
     with pytest.raises(ValueError, match="s = 6 connections cannot be chosen from n = 5"):
-        sparse_coding.top_support(z, 6)
+        lasso.top_support(z, 6)
 
 
 def test_soft_threshold():
     x = jnp.array([-3.0, -1.0, 0.5, 2.0])
-    assert sparse_coding.soft_threshold(x, 1.0).tolist() == [-2.0, 0.0, 0.0, 1.0]
+    assert lasso.soft_threshold(x, 1.0).tolist() == [-2.0, 0.0, 0.0, 1.0]
 
 
 def test_measurement_matrices():
-    A = np.asarray(sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 7))
+    A = np.asarray(lasso.sample_measurement_matrices(jax.random.key(0), 4, 7))
     assert A.shape == (2, 4, 7, 35)
     assert A.min() == 0
     assert A.max() < 1
@@ -147,12 +161,12 @@ def test_measurement_matrices():
         assert (A[:, node, :, :n] > 0).all()
         assert not A[:, node, :, n:].any()
     with pytest.raises(ValueError, match="m = 0 must be at least 1"):
-        sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 0)
+        lasso.sample_measurement_matrices(jax.random.key(0), 4, 0)
 
 
 def test_columns_on_the_sphere():
     """Of length 1, and of nearly every direction: their mean is short."""
-    A = sparse_coding.sample_measurement_matrices(jax.random.key(0), 4, 28, columns="sphere")
+    A = lasso.sample_measurement_matrices(jax.random.key(0), 4, 28, columns="sphere")
     for node, n in enumerate((14, 21, 28, 35)):
         np.testing.assert_allclose(np.linalg.norm(A[:, node, :, :n], axis=1), 1, atol=1e-6)
         assert not np.asarray(A[:, node, :, n:]).any()
@@ -161,12 +175,12 @@ def test_columns_on_the_sphere():
 
 def test_top_support_signed_distinct_and_padded():
     z = jnp.zeros(21).at[jnp.array([0, 3, 8, 14])].set(jnp.array([-3.0, 2.0, 1.0, 1.5]))
-    assert sparse_coding.top_support(z, 2).tolist() == [0, 3]
-    assert sparse_coding.top_support(z, 2, signed=True).tolist() == [3, 14]
-    assert sparse_coding.top_support(z, 3, signed=True, distinct=True).tolist() == [3, 14, 8]
-    assert sparse_coding.top_support(z, 2, distinct=True).tolist() == [0, 14]
+    assert lasso.top_support(z, 2).tolist() == [0, 3]
+    assert lasso.top_support(z, 2, signed=True).tolist() == [3, 14]
+    assert lasso.top_support(z, 3, signed=True, distinct=True).tolist() == [3, 14, 8]
+    assert lasso.top_support(z, 2, distinct=True).tolist() == [0, 14]
     negative, exists = -jnp.arange(1.0, 22), jnp.arange(21) < 14
-    found = sparse_coding.top_support(jnp.where(exists, negative, 0), 2, signed=True, exists=exists)
+    found = lasso.top_support(jnp.where(exists, negative, 0), 2, signed=True, exists=exists)
     assert found.tolist() == [0, 1]  # and not the zeros of the padding
 
 

@@ -7,15 +7,15 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from istanas_jax.architecture import ArchState
-from istanas_jax.cells import init_variables
+from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.ista import Ista
-from istanas_jax.parallel import AXIS
-from istanas_jax.search_space import max_candidates
-from istanas_jax.search_steps import _descend
-from istanas_jax.steps import batch_totals, label_rank, masked_totals
-from istanas_jax.supernet import SuperNet
-from istanas_jax.train_state import TrainState
+from istanas_jax.networks.cells import init_variables
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.connections import max_candidates
+from istanas_jax.sparse_coding.architecture import ArchState
+from istanas_jax.training.search_steps import _descend
+from istanas_jax.training.states import TrainState
+from istanas_jax.training.steps import batch_totals, label_rank, masked_totals
 
 NAN, INF = np.nan, np.inf
 ROWS = [  # logits, label, whether it is a hit, whether it is one of the first five

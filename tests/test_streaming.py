@@ -13,9 +13,9 @@ import pytest
 from pictures import PHOTOS, SIZE, difference, encode, photo, write_folder
 from PIL import Image
 
-from istanas_jax import image_sources, jpeg, streaming
-from istanas_jax.image_sources import DataError
-from istanas_jax.streaming import open_folder, open_tfds
+from istanas_jax.data import decoding, sources, streaming
+from istanas_jax.data.errors import DataError
+from istanas_jax.data.streaming import open_folder, open_tfds
 
 CLASSES = ("n01440764", "n01443537", "n01484850")  # the first three of ImageNet
 RESIZE = 73
@@ -53,7 +53,7 @@ def imagenet(tmp_path_factory):
     for split, files in archives.items():
         path = folder / "downloads" / "manual" / f"ILSVRC2012_img_{split}.tar"
         path.write_bytes(tar(files))
-    image_sources.prepare("imagenet2012", str(folder))
+    sources.prepare("imagenet2012", str(folder))
     return folder
 
 
@@ -168,7 +168,7 @@ def test_random_crops_are_near_pillows(found):
     for number, (encoded, _) in enumerate(source.read(range(29))):
         image = Image.open(io.BytesIO(encoded)).convert("RGB")
         rng = np.random.default_rng([streaming.CROP, 7, number])
-        box = jpeg.random_box(image.height, image.width, rng)
+        box = decoding.random_box(image.height, image.width, rng)
         # An image that libjpeg reduces is cropped at whole pixels of the reduced one.
         by = next((by for by in (8, 4, 2) if by * SIZE <= min(box.height, box.width)), 1)
         top, left, height, width = (by * round(side / by) for side in box)

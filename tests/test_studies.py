@@ -8,17 +8,17 @@ import json
 import pytest
 from conftest import ROOT
 
-from istanas_jax.cli import main
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import random_genotype
-from istanas_jax.interrupts import Interrupted
-from istanas_jax.loop import TrainingError
+from istanas_jax.cli.main import main
+from istanas_jax.config.files import load_config
 from istanas_jax.methods import METHODS
+from istanas_jax.runs.folder import WorkdirError
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.space.genotype import random_genotype
 from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
 from istanas_jax.studies.curves import CurvesStudy
-from istanas_jax.workdir import WorkdirError
+from istanas_jax.training.errors import TrainingError
 
 CONFIG = str(ROOT / "configs" / "study.py")
 KINDS = ("cost", "correlation", "accuracy", "curves")

@@ -5,8 +5,8 @@ import json
 from conftest import ROOT
 
 from istanas_jax.bench import methods
-from istanas_jax.config_files import load_config
-from istanas_jax.studies import cell, cost
+from istanas_jax.config.files import load_config
+from istanas_jax.studies import cost, measurement
 from istanas_jax.studies.cost import CostStudy
 
 CONFIG = str(ROOT / "configs" / "study.py")
@@ -55,7 +55,7 @@ def test_step_that_needs_more_than_there_is(monkeypatch):
         raise methods.OutOfMemory("the step needs 9.0 GiB", {"compile_s": 3})
 
     monkeypatch.setattr(methods, "run", run)
-    figures = cell.measure(None, 2)
+    figures = measurement.measure(None, 2)
     assert figures == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
 
 

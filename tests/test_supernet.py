@@ -8,10 +8,10 @@ import numpy as np
 import optax
 import pytest
 
-from istanas_jax.cells import init_variables
-from istanas_jax.search_space import num_candidates
-from istanas_jax.selection import merge_variables, select_variables, static_net
-from istanas_jax.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.cells import init_variables
+from istanas_jax.networks.static import merge_variables, select_variables, static_net
+from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.space.connections import num_candidates
 
 # A normal and two reduction cells of two nodes, whose second has inputs and a node before it.
 TINY = {"classes": 10, "cells": 3, "channels": 4, "num_nodes": 2}

@@ -12,8 +12,8 @@ import requests
 import tensorflow_datasets as tfds
 from test_data import config, images, same_images
 
-from istanas_jax import data, data_prepare, image_sources
-from istanas_jax.data import DataError
+from istanas_jax.data import dataset, in_memory, sources
+from istanas_jax.data.dataset import DataError
 
 RNG = np.random.default_rng(1)
 
@@ -43,20 +43,20 @@ class TinyGray(tfds.core.GeneratorBasedBuilder):
 @pytest.fixture(scope="module")
 def tiny_gray(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
-    image_sources.prepare("tiny_gray", str(folder))
+    sources.prepare("tiny_gray", str(folder))
     return folder
 
 
 def test_tfds_of_one_channel(tiny_gray):
-    found = data.load(config("tiny_gray", dir=str(tiny_gray)))
+    found = dataset.load_dataset(config("tiny_gray", dir=str(tiny_gray)))
     assert found.class_names == ("no", "yes")
     assert same_images(found.train, TinyGray.IMAGES[:8], np.arange(8) % 2)
     assert same_images(found.test(), TinyGray.IMAGES[8:], np.arange(8, 11) % 2)
-    resized = data.load(config("tiny_gray", dir=str(tiny_gray), image_size=4))
+    resized = dataset.load_dataset(config("tiny_gray", dir=str(tiny_gray), image_size=4))
     assert resized.train.images.shape == (8, 4, 4, 1)
     with pytest.raises(DataError, match="image_channels 1"):
-        data.load(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
-    assert image_sources.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
+        dataset.load_dataset(config("tiny_gray", dir=str(tiny_gray), image_channels=3))
+    assert sources.prepare("tiny_gray", str(tiny_gray)).endswith("1.0.0")  # there already
 
 
 def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
@@ -71,9 +71,9 @@ def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
     (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
     manager = tfds.download.DownloadManager
     monkeypatch.setattr(manager, "download_and_extract", lambda self, url: str(tmp_path))
-    image_sources.prepare("cifar10", str(tmp_path / "tfds"))
+    sources.prepare("cifar10", str(tmp_path / "tfds"))
     assert "tensorflow" not in sys.modules
-    found = data.load(config("cifar10", dir=str(tmp_path / "tfds")))
+    found = dataset.load_dataset(config("cifar10", dir=str(tmp_path / "tfds")))
     pixels = records[:5, :, 1:].reshape(10, 3, 32, 32).transpose(0, 2, 3, 1)
     assert same_images(found.train, pixels, [0, 1] * 5)
 
@@ -81,15 +81,15 @@ def test_prepare_cifar10_without_tensorflow(tmp_path, monkeypatch):
 def test_tfds_mistakes(tmp_path, tiny_gray, monkeypatch):
     for name in ("cifar_10", "cifar-10"):  # the second is not even a name to TFDS
         with pytest.raises(DataError, match=r"near names: .*cifar10.*\.npz"):
-            data.load(config(name))
+            dataset.load_dataset(config(name))
     with pytest.raises(DataError, match="TFDS cannot open 'cifar10:"):
-        data.load(config("cifar10:1.0.0", dir=str(tmp_path)))
+        dataset.load_dataset(config("cifar10:1.0.0", dir=str(tmp_path)))
     command = f"`python -m istanas_jax prepare cifar10 --dir {tmp_path}`"
     with pytest.raises(DataError, match=command):
-        data.load(config("cifar10", dir=str(tmp_path)))
-    monkeypatch.setattr(data_prepare, "MAX_BYTES", 100)
+        dataset.load_dataset(config("cifar10", dir=str(tmp_path)))
+    monkeypatch.setattr(in_memory, "MAX_BYTES", 100)
     with pytest.raises(DataError, match="not fit in memory"):
-        data.load(config("tiny_gray", dir=str(tiny_gray)))
+        dataset.load_dataset(config("tiny_gray", dir=str(tiny_gray)))
 
 
 def test_tfds_other_format_or_splits(tmp_path, tiny_gray):
@@ -101,11 +101,11 @@ def test_tfds_other_format_or_splits(tmp_path, tiny_gray):
     without_train = info | {"splits": [s for s in info["splits"] if s["name"] != "train"]}
     info_file.write_text(json.dumps(without_train))
     with pytest.raises(DataError, match="no train split, only: validation"):
-        data.load(config("tiny_gray", dir=str(tmp_path)))
+        dataset.load_dataset(config("tiny_gray", dir=str(tmp_path)))
     for path in folder.glob("*.array_record-*"):
         path.rename(str(path).replace("array_record", "tfrecord"))
     info_file.write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
-    for job in (data.load, lambda c: image_sources.prepare(c.name, c.dir)):
+    for job in (dataset.load_dataset, lambda c: sources.prepare(c.name, c.dir)):
         with pytest.raises(DataError, match=r"as tfrecord, not .* prepare tiny_gray --dir DIR`"):
             job(config("tiny_gray", dir=str(tmp_path)))
 
@@ -127,7 +127,7 @@ def test_prepare_says_what_failed(tmp_path, monkeypatch, error, words):
 
     monkeypatch.setattr(TinyGray, "download_and_prepare", fail)
     with pytest.raises(DataError, match=words):
-        image_sources.prepare("tiny_gray", str(tmp_path))
+        sources.prepare("tiny_gray", str(tmp_path))
 
 
 def test_real_cifar10_without_tensorflow(shared):
@@ -135,9 +135,10 @@ def test_real_cifar10_without_tensorflow(shared):
 import sys
 import numpy as np
 from ml_collections import ConfigDict
-from istanas_jax import data
+from istanas_jax.data.dataset import load_dataset
 keys = dict(classes=10, image_size=32, image_channels=3, mean=(), std=(), test=0.0)
-found = data.load(ConfigDict(dict(name="cifar10", dir={str(shared / "data" / "tfds")!r}, **keys)))
+folder = {str(shared / "data" / "tfds")!r}
+found = load_dataset(ConfigDict(dict(name="cifar10", dir=folder, **keys)))
 assert found.class_names[:2] == ("airplane", "automobile")
 assert found.train.images.shape == (50000, 32, 32, 3)
 assert (np.bincount(found.train.labels) == 5000).all()

@@ -7,10 +7,10 @@ import shutil
 import jax.numpy as jnp
 import pytest
 
-from istanas_jax import cli
 from istanas_jax.bench import damage
 from istanas_jax.bench.same import differences
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.cli import main
+from istanas_jax.storage.checkpoints import Checkpoints
 
 
 def test_kills(capsys, environment, monkeypatch):
@@ -19,7 +19,7 @@ def test_kills(capsys, environment, monkeypatch):
         monkeypatch.setenv(name, value)
     seed = random.randrange(10_000)
     options = ["--schedule", "one_stage", "--kills", "2", "--damages", "0", "--seed", str(seed)]
-    code = cli.main(["bench", "torture", *options])
+    code = main.main(["bench", "torture", *options])
     said = capsys.readouterr().out
     assert f"seed {seed}" in said
     assert code == 0, said

@@ -15,18 +15,18 @@ from conftest import ROOT
 from reads import Reads
 from tiny_runs import fake_run, rows, timeless, tiny, two_nodes
 
-from istanas_jax import two_stage
-from istanas_jax.architecture import recover
-from istanas_jax.budget import Budget
-from istanas_jax.config_files import keys, load_config
-from istanas_jax.genotype import Genotype
-from istanas_jax.interrupts import Interrupted
-from istanas_jax.loop import TrainingError
+from istanas_jax.config.files import keys, load_config
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.methods.budget import Budget
 from istanas_jax.methods.ista import recovery_interval
-from istanas_jax.parallel import Devices
-from istanas_jax.search import OneStageSearch, TwoStageSearch, supports_of
-from istanas_jax.session import open_session
-from istanas_jax.training import TrainTask
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.runs.session import open_session
+from istanas_jax.schedules import two_stage
+from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, supports_of
+from istanas_jax.schedules.training import TrainTask
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.sparse_coding.architecture import recover
+from istanas_jax.training.errors import TrainingError
 
 
 @pytest.fixture(scope="module")

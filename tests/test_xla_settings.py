@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from istanas_jax import xla_settings
+from istanas_jax.devices import xla_settings
 
 # jax issue 39103, as it was reported; a wrong jaxlib is off by more than half.
 SUMS = """

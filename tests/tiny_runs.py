@@ -5,9 +5,9 @@ import json
 import numpy as np
 from conftest import ROOT
 
-from istanas_jax.config_files import load_config
-from istanas_jax.genotype import random_genotype
-from istanas_jax.training import retrain_net
+from istanas_jax.config.files import load_config
+from istanas_jax.schedules.training import retrain_net
+from istanas_jax.space.genotype import random_genotype
 
 # What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
 PAPER = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from istanas_jax.checkpoint_files import read_about, read_arrays, steps_in
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.storage.checkpoint_files import read_about, read_arrays, steps_in
+from istanas_jax.storage.checkpoints import Checkpoints
 
 
 def flip(file: Path, rng: random.Random, _: list[Path]) -> None:

@@ -17,9 +17,10 @@ import psutil
 from ml_collections import ConfigDict
 from PIL import Image, ImageDraw
 
-from istanas_jax import jpeg
-from istanas_jax.image_sources import DataError, Source
-from istanas_jax.streaming import StreamedImages, cores, open_images
+from istanas_jax.data import decoding
+from istanas_jax.data.errors import DataError
+from istanas_jax.data.sources import Source
+from istanas_jax.data.streaming import StreamedImages, cores, open_images
 
 BATCH = 128
 WARM_UP = 2  # batches of the pipeline that are not counted
@@ -106,8 +107,10 @@ def _measure(train: StreamedImages, images: int, rounds: int) -> dict:
     for _ in range(rounds):
         timed = {
             "pillow": each(lambda image, rng: _by_pillow(image, size, channels, rng)),
-            "crop": each(lambda image, rng: jpeg.random_crop(image, size, channels, "it", rng)),
-            "decode": each(lambda image, rng: jpeg.decode_crop(image, size, channels, "it", rng)),
+            "crop": each(lambda image, rng: decoding.random_crop(image, size, channels, "it", rng)),
+            "decode": each(
+                lambda image, rng: decoding.decode_crop(image, size, channels, "it", rng)
+            ),
             "read": _read(source, few),
             "hand_over": _hand_over(train.image_shape),
         }
@@ -139,7 +142,7 @@ def _measure(train: StreamedImages, images: int, rounds: int) -> dict:
 def _by_pillow(encoded: bytes, size: int, channels: int, rng: np.random.Generator) -> np.ndarray:
     """What most people would write."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB" if channels == 3 else "L")
-    top, left, height, width = jpeg.random_box(image.height, image.width, rng)
+    top, left, height, width = decoding.random_box(image.height, image.width, rng)
     crop = image.crop((left, top, left + width, top + height))
     return np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
 

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.genotype import random_genotype
-from istanas_jax.loop import Fitted, fit
-from istanas_jax.search import TwoStageSearch
-from istanas_jax.session import open_session
-from istanas_jax.training import retrain_net
+from istanas_jax.runs.loop import Fitted, fit
+from istanas_jax.runs.session import open_session
+from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.schedules.training import retrain_net
+from istanas_jax.space.genotype import random_genotype
 
 OUTSIDE = ("checkpoint", "data", "evaluation", "log", "recovery")
 

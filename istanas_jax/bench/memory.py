@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 
 from istanas_jax.bench.methods import make_task
 from istanas_jax.bench.step import build, random_batch
-from istanas_jax.genotype import Genotype
-from istanas_jax.supernet import SuperNet
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.genotype import Genotype
 
 # How the net runs, and what is kept for the backward pass: the ways that are compared.
 WAYS = (

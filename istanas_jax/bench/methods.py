@@ -13,12 +13,12 @@ import psutil
 from ml_collections import ConfigDict
 
 from istanas_jax.bench.step import cost_lines, peak_rss_mb
-from istanas_jax.genotype import random_genotype
-from istanas_jax.outline import make_session, outline
-from istanas_jax.parallel import Devices
-from istanas_jax.recipes import batch_shapes
-from istanas_jax.search import TwoStageSearch
-from istanas_jax.training import retrain_net
+from istanas_jax.data.splits import batch_shapes
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.schedules.training import retrain_net
+from istanas_jax.space.genotype import random_genotype
 
 
 class OutOfMemory(ValueError):

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.linear_model import Lasso, lars_path
 
-from istanas_jax import search_space, sparse_coding
-from istanas_jax.architecture import ArchState, Coding, init_architecture, recover
+from istanas_jax.space import connections
+from istanas_jax.sparse_coding import lasso
+from istanas_jax.sparse_coding.architecture import ArchState, Coding, init_architecture, recover
 
 SCALES = (1e-3, 1e-2, 1e-1, 1.0)
 NUM_NODES = 4
@@ -40,7 +41,7 @@ def run(problems: int = 1000, seed: int = 0) -> dict:
 @jax.jit
 @jax.vmap
 def _solve(A, b):
-    return sparse_coding.solve_lasso(A, b, LAM)
+    return lasso.solve_lasso(A, b, LAM)
 
 
 @jax.jit
@@ -55,8 +56,8 @@ def _recover(arch: ArchState):
 
 
 def _exactness(rng, scale: float, problems: int) -> dict:
-    n = search_space.max_candidates(NUM_NODES)
-    sizes = [search_space.num_candidates(i % NUM_NODES) for i in range(problems)]
+    n = connections.max_candidates(NUM_NODES)
+    sizes = [connections.num_candidates(i % NUM_NODES) for i in range(problems)]
     A = np.zeros((problems, M, n), np.float32)
     for i, size in enumerate(sizes):
         A[i, :, :size] = rng.random((M, size))

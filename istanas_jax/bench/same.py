@@ -6,8 +6,8 @@ from typing import Any
 
 from etils import epath
 
-from istanas_jax import metrics
-from istanas_jax.checkpoint_files import read_about, read_arrays, steps_in
+from istanas_jax.runs import metrics
+from istanas_jax.storage.checkpoint_files import read_about, read_arrays, steps_in
 
 # What a clock or the machine decides.
 TIMES = {"seconds", "images_per_second"}

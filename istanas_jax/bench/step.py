@@ -14,13 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from istanas_jax.architecture import ArchState, Coding, coefficients, init_architecture
-from istanas_jax.cells import init_variables
-from istanas_jax.describe import count_supernet
-from istanas_jax.genotype import Genotype
-from istanas_jax.search_space import num_candidates
-from istanas_jax.selection import select_variables, static_net
-from istanas_jax.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.cells import init_variables
+from istanas_jax.networks.counting import count_supernet
+from istanas_jax.networks.static import select_variables, static_net
+from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.space.connections import num_candidates
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.sparse_coding.architecture import (
+    ArchState,
+    Coding,
+    coefficients,
+    init_architecture,
+)
 
 MODES = ("dynamic", "static", "dense")
 COMPILED = "/jax/core/compile/backend_compile_duration"

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.architecture import coefficients
-from istanas_jax.genotype import Genotype
-from istanas_jax.outline import make_session, outline
-from istanas_jax.parallel import Devices
-from istanas_jax.recipes import batch_shapes
-from istanas_jax.search import OneStageSearch, one_stage_net, supports_of
-from istanas_jax.training import TrainTask
+from istanas_jax.data.splits import batch_shapes
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.schedules.search import OneStageSearch, one_stage_net, supports_of
+from istanas_jax.schedules.training import TrainTask
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.sparse_coding.architecture import coefficients
 
 
 def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:

@@ -13,11 +13,11 @@ With `accumulate` each part of a batch looks ahead by a part of the batch of W.
 import jax
 import optax
 
-from istanas_jax import optimizers
+from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.tables import Table, TableMethod, softmax_table
-from istanas_jax.parallel import AXIS
-from istanas_jax.search_steps import super_loss, update_architecture, update_weights
-from istanas_jax.train_state import SearchState, Totals
+from istanas_jax.training import optimizers
+from istanas_jax.training.search_steps import super_loss, update_architecture, update_weights
+from istanas_jax.training.states import SearchState, Totals
 
 
 class Darts(TableMethod):

@@ -17,8 +17,11 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from istanas_jax import optimizers
-from istanas_jax.architecture import (
+from istanas_jax.devices.parallel import AXIS
+from istanas_jax.methods.budget import Budget
+from istanas_jax.methods.contract import DRAWS, Method, Snapshot, after_warmup
+from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,
     Freezing,
@@ -32,13 +35,10 @@ from istanas_jax.architecture import (
     settled,
     straight_coefficients,
 )
-from istanas_jax.budget import Budget
-from istanas_jax.loop import TrainingError
-from istanas_jax.methods.base import DRAWS, Method, Snapshot, after_warmup
-from istanas_jax.parallel import AXIS
-from istanas_jax.search_steps import joint_step
-from istanas_jax.supernet import SuperNet, keep_inactive
-from istanas_jax.train_state import SearchState, Totals, TrainState
+from istanas_jax.training import optimizers
+from istanas_jax.training.errors import TrainingError
+from istanas_jax.training.search_steps import joint_step
+from istanas_jax.training.states import SearchState, Totals, TrainState
 
 NO_EXPLORATION = ConfigDict(
     {"draw": False, "shared_weights": False, "one_loss": False, "warmup_epochs": 0}

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from istanas_jax.dense import Mixture
 from istanas_jax.methods.tables import Table, TableArch, TableMethod, strongest
-from istanas_jax.search_space import NUM_OPS, max_candidates, num_candidates, num_edges
-from istanas_jax.supernet import SuperNet, keep_inactive
-from istanas_jax.train_state import TrainState
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.space.connections import NUM_OPS, max_candidates, num_candidates, num_edges
+from istanas_jax.training.states import TrainState
 
 
 class Nasp(TableMethod):

@@ -9,16 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from istanas_jax.dense import Mixture
-from istanas_jax.methods.base import after_warmup
-from istanas_jax.methods.tables import (
-    Table,
-    TableArch,
-    TableMethod,
-    softmax_table,
-)
-from istanas_jax.search_space import edge_index
-from istanas_jax.supernet import SuperNet
+from istanas_jax.methods.contract import after_warmup
+from istanas_jax.methods.tables import Table, TableArch, TableMethod, softmax_table
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.connections import edge_index
 
 
 class PCDarts(TableMethod):

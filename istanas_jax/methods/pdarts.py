@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from istanas_jax.dense import Mixture
-from istanas_jax.methods.base import DRAWS, after_warmup
+from istanas_jax.devices.parallel import AXIS
+from istanas_jax.methods.contract import DRAWS, after_warmup
 from istanas_jax.methods.tables import (
     SKIP,
     ZERO,
@@ -22,10 +22,10 @@ from istanas_jax.methods.tables import (
     softmax_table,
     strongest,
 )
-from istanas_jax.parallel import AXIS
-from istanas_jax.search_space import NUM_OPS, edge_index, num_edges, split_index
-from istanas_jax.supernet import SuperNet
-from istanas_jax.train_state import TrainState
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.connections import NUM_OPS, edge_index, num_edges, split_index
+from istanas_jax.training.states import TrainState
 
 
 class PDarts(TableMethod):

@@ -10,11 +10,11 @@ Without a draw, in evaluation and for the genotype, the weights are p.
 import jax
 import jax.numpy as jnp
 
-from istanas_jax.dense import Mixture
-from istanas_jax.methods.base import DRAWS
+from istanas_jax.methods.contract import DRAWS
 from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
-from istanas_jax.search_steps import joint_step
-from istanas_jax.train_state import TrainState
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.training.search_steps import joint_step
+from istanas_jax.training.states import TrainState
 
 
 class Snas(TableMethod):

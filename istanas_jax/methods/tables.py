@@ -14,9 +14,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from istanas_jax.dense import Mixture
-from istanas_jax.methods.base import Method, Snapshot
-from istanas_jax.search_space import (
+from istanas_jax.methods.contract import Method, Snapshot
+from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.space.connections import (
     NUM_INPUTS,
     NUM_OPS,
     OPERATIONS,
@@ -25,8 +26,7 @@ from istanas_jax.search_space import (
     max_candidates,
     num_edges,
 )
-from istanas_jax.supernet import SuperNet
-from istanas_jax.train_state import SearchState, TrainState
+from istanas_jax.training.states import SearchState, TrainState
 
 ZERO = 1  # entries of alpha before those of the candidates
 SKIP = OPERATIONS.index("skip_connect")

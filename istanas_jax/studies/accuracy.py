@@ -7,8 +7,8 @@ Given cells can be trained in the same way, and one-stage ISTA-NAS searched and 
 
 from ml_collections import ConfigDict
 
-from istanas_jax.progress import format_seconds
-from istanas_jax.report.facts import gather
+from istanas_jax.look.report.facts import gather
+from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table

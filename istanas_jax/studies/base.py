@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from istanas_jax.files import write_whole
-from istanas_jax.loop import TrainingError
-from istanas_jax.progress import format_seconds
-from istanas_jax.provenance import command_line, commit
+from istanas_jax.runs.folder import FREE, LOCK, Workdir
+from istanas_jax.runs.progress import format_seconds
+from istanas_jax.runs.provenance import command_line, commit
+from istanas_jax.storage.files import write_whole
 from istanas_jax.studies.check import check_study
-from istanas_jax.workdir import FREE, LOCK, Workdir
+from istanas_jax.training.errors import TrainingError
 
 
 class Job(NamedTuple):

@@ -4,7 +4,7 @@ from collections import Counter
 
 from ml_collections import ConfigDict
 
-from istanas_jax import genotype
+from istanas_jax.space import genotype
 
 
 def check_study(settings: ConfigDict) -> None:

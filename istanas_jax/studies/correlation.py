@@ -8,7 +8,7 @@ first.
 
 from dataclasses import asdict
 
-from istanas_jax.search_accuracy import IMAGES, accuracy_of
+from istanas_jax.methods.search_accuracy import IMAGES, accuracy_of
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table

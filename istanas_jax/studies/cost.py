@@ -12,14 +12,14 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from istanas_jax.config_files import keep_method
-from istanas_jax.interrupts import Interrupted, Stop
-from istanas_jax.loop import TrainingError
-from istanas_jax.progress import format_seconds
+from istanas_jax.config.files import keep_method
+from istanas_jax.runs.interrupts import Interrupted, Stop
+from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, Study, table
 from istanas_jax.studies.names import name_of
+from istanas_jax.training.errors import TrainingError
 
 KILLED = -9  # what a process that the system ended for its memory returns
 WAIT = 0.5  # seconds between two looks at whether this process is to stop
@@ -109,7 +109,7 @@ class CostStudy(Study):
 
 def _process(asked: str) -> tuple[int, str, str]:
     """Exit code, output and errors of a measurement; it ends when this process is asked to."""
-    command = [sys.executable, "-m", "istanas_jax.studies.cell"]
+    command = [sys.executable, "-m", "istanas_jax.studies.measurement"]
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

@@ -1,9 +1,9 @@
 """How accuracy grows over the time of a search, and how z comes to rest. Figure 2 of the paper."""
 
-from istanas_jax import metrics
-from istanas_jax.parallel import from_leader
-from istanas_jax.progress import format_seconds
-from istanas_jax.search_accuracy import IMAGES
+from istanas_jax.devices.parallel import from_leader
+from istanas_jax.methods.search_accuracy import IMAGES
+from istanas_jax.runs import metrics
+from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.names import ONE_STAGE, name_of

@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from istanas_jax.curves import COLOURS, STYLE, save
+from istanas_jax.look.curves import COLOURS, STYLE, save
 from istanas_jax.studies.names import name_of
 
 Rows = Sequence[Mapping]

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from istanas_jax import one_stage, retrain, two_stage
-from istanas_jax.config_files import keep_method
-from istanas_jax.parallel import from_leader, is_leader
-from istanas_jax.search_accuracy import read_search
+from istanas_jax.config.files import keep_method
+from istanas_jax.devices.parallel import from_leader, is_leader
+from istanas_jax.methods.search_accuracy import read_search
+from istanas_jax.schedules import one_stage, retrain, two_stage
 from istanas_jax.studies.base import Job, Study
 from istanas_jax.studies.names import ONE_STAGE
 

@@ -1,0 +1,304 @@
+"""The benchmarks of the command line: they parse and dispatch, nothing else."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from istanas_jax.config.files import TRUST, load_config
+
+
+def show(args, figures: dict | list, table: Callable[[Any], str]) -> int:
+    """Print one JSON line if that is wanted, otherwise the table."""
+    print(json.dumps(figures) if args.json else table(figures))
+    return 0
+
+
+def positive(text: str, most: int = 10**9) -> int:
+    value = int(text)
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
+    return value
+
+
+# The largest sizes of a network: as in `config_bounds`.
+SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
+SIZES |= {"batch": 1_048_576, "steps": 10**6}
+
+
+def size(name: str) -> Callable[[str], int]:
+    """The type of an argument that is such a size."""
+    return partial(positive, most=SIZES[name])
+
+
+def add_commands(commands) -> None:
+    """bench recovery, step, memory, loop, data, switch and docs."""
+    bench = commands.add_parser(
+        "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
+    )
+    kinds = bench.add_subparsers(required=True, metavar="WHAT")
+    for add in (
+        _add_recovery,
+        _add_step,
+        _add_memory,
+        _add_loop,
+        _add_data,
+        _add_switch,
+        _add_docs,
+        _add_torture,
+    ):
+        add(kinds)
+
+
+def _add(kinds, name: str, run, summary: str, description: str, *, config: str = ""):
+    """A benchmark; `config` is the default of those that have one."""
+    kind = kinds.add_parser(name, help=summary, description=description)
+    if config:
+        kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
+    kind.add_argument("--json", action="store_true", help="print one JSON line")
+    kind.set_defaults(run=run)
+    return kind
+
+
+def _add_recovery(kinds) -> None:
+    recovery = _add(
+        kinds,
+        "recovery",
+        _recovery,
+        "the LASSO against scikit-learn, and the time of a recovery",
+        "Solves random LASSO problems of all node sizes at b ~ 1e-3 ... 1, compares with "
+        "scikit-learn in float64, and times the recovery of a whole architecture.",
+    )
+    recovery.add_argument("--problems", type=positive, default=1000, help="per scale of b")
+    recovery.add_argument("--seed", type=int, default=0)
+
+
+def _recovery(args) -> int:
+    from istanas_jax.bench import recovery
+
+    return show(args, recovery.run(problems=args.problems, seed=args.seed), recovery.table)
+
+
+def _add_step(kinds) -> None:
+    step = _add(
+        kinds,
+        "step",
+        _step,
+        "time, compilation and memory of one search step",
+        "Times one two-stage search step: an update of b on one batch, then of W on another, "
+        "through the connections that the LASSO chose (dynamic, static) or through all candidates "
+        "(dense, what DARTS pays).",
+    )
+    step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
+    step.add_argument(
+        "--method",
+        help="time the step of this search method as a run has it (ista, darts, pc_darts, ...); of "
+        "the other options it takes --batch, --channels, --cells, --steps and --dtype",
+    )
+    step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
+    step.add_argument("--random-support", action="store_true", help="another support at every step")
+    for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
+        step.add_argument(f"--{name}", type=size(name), default=default)
+    step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
+    step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    step.add_argument("--seed", type=int, default=0)
+
+
+def _step(args) -> int:
+    if args.method:
+        return _method_step(args)
+    from istanas_jax.bench import step
+    from istanas_jax.space import genotype
+
+    figures = step.run(
+        genotype.load(args.genotype),
+        mode=args.mode,
+        batch=args.batch,
+        channels=args.channels,
+        cells=args.cells,
+        steps=args.steps,
+        random_support=args.random_support,
+        regime="one_stage" if args.one_stage else "search",
+        dtype=args.dtype,
+        seed=args.seed,
+    )
+    return show(args, figures, step.table)
+
+
+def _method_step(args) -> int:
+    from istanas_jax.bench import methods
+
+    sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
+    config = _config_of(args.method, sizes | {"dtype": args.dtype})
+    return show(args, methods.run(config, steps=args.steps), methods.table)
+
+
+def _config_of(method: str, search: dict) -> ConfigDict:
+    """The paper's search on CIFAR-10 by this method, with other values in its search part."""
+    values = {"method": method} | search
+    overrides = [f"--config.search.{key}={value}" for key, value in values.items()]
+    return load_config("configs/cifar10_two_stage.py", overrides)
+
+
+def _add_memory(kinds) -> None:
+    memory = _add(
+        kinds,
+        "memory",
+        _memory,
+        "memory of a search step by the compiler: ISTA-NAS and DARTS, recomputing or not",
+        "Compiles a search step of ISTA-NAS and of DARTS, each in a form that keeps the outputs of "
+        "operations for the gradient and in one that runs the operations again, and prints the "
+        "temporary memory of each. Nothing is run; compiling takes minutes.",
+    )
+    for name, default in (("batch", 64), ("channels", 16), ("cells", 8)):
+        memory.add_argument(f"--{name}", type=positive, default=default)
+
+
+def _memory(args) -> int:
+    from istanas_jax.bench import memory
+    from istanas_jax.space import genotype
+
+    sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
+    figures = memory.run(_config_of, genotype.load("ISTA_twostage"), **sizes)
+    return show(args, figures, memory.table)
+
+
+def _add_loop(kinds) -> None:
+    loop = _add(
+        kinds,
+        "loop",
+        _loop,
+        "what a search costs besides its steps: data, logging, recovery, checkpoints",
+        "Runs two short epochs of a search with everything that belongs to it, and compares with "
+        "the compiled step alone.",
+        config="configs/cifar10_two_stage.py",
+    )
+    loop.add_argument("--steps", type=positive, default=20, help="in an epoch")
+
+
+def _loop(args) -> int:
+    from istanas_jax.bench import loop
+
+    figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
+    return show(args, figures, loop.table)
+
+
+def _add_data(kinds) -> None:
+    data = _add(
+        kinds,
+        "data",
+        _data,
+        "images per second of the pipeline that decodes JPEGs, and what limits it",
+        "Decodes and crops the images that a config names, or images like those of ImageNet made "
+        "for the purpose, in the pipeline and part by part, and compares with the same crops by "
+        "Pillow.",
+        config="configs/imagenet_one_stage.py",
+    )
+    data.add_argument("--images", type=positive, default=1024, help="in a round of the pipeline")
+    data.add_argument("--workers", type=int, help="processes; 0: threads of this one")
+    data.add_argument("--rounds", type=positive, default=5, help="in which the parts take turns")
+    data.add_argument(
+        "--step-images-per-second",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="what the step uses, to say which of the two waits for the other",
+    )
+
+
+def _data(args) -> int:
+    from istanas_jax.bench import data
+
+    given = any(o.startswith(("--config.data.name", "--config.data.dir")) for o in args.overrides)
+    figures = data.run(
+        load_config(args.config, args.overrides),
+        images=args.images,
+        workers=args.workers,
+        rounds=args.rounds,
+        step_rate=args.step_images_per_second,
+        must_have=given,
+    )
+    return show(args, figures, data.table)
+
+
+def _add_switch(kinds) -> None:
+    _add(
+        kinds,
+        "switch",
+        _switch,
+        "a one-stage run's step before and after its architecture is fixed",
+        "Times the search step and the training step of a one-stage config in turns, on random "
+        "images.",
+        config="configs/cifar10_one_stage.py:small",
+    )
+
+
+def _switch(args) -> int:
+    from istanas_jax.bench import switch
+
+    return show(args, switch.run(load_config(args.config, args.overrides)), switch.table)
+
+
+def _add_docs(kinds) -> None:
+    docs = _add(
+        kinds,
+        "docs",
+        _docs,
+        "the figures of the README, measured again",
+        "Runs the commands again that the figures of the README come from, one after the other and "
+        "in the checkout, and prints what is documented beside what was measured; exits with 1 if "
+        "they differ. Some need CIFAR-10, as `prepare cifar10` leaves it.",
+    )
+    docs.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="only commands that take at most so long on two cores; all together take 4 hours",
+    )
+    docs.add_argument("--only", default="", metavar="TEXT", help="only commands with this in them")
+
+
+def _docs(args) -> int:
+    from istanas_jax.bench import documented
+
+    say = partial(print, file=sys.stderr, flush=True)
+    figures = documented.run(minutes=args.minutes, only=args.only, say=say)
+    show(args, figures, documented.table)
+    return 0 if figures["agrees"] else 1
+
+
+def _add_torture(kinds) -> None:
+    torture = _add(
+        kinds,
+        "torture",
+        _torture,
+        "kill runs and damage checkpoints at random: what is lost?",
+        "Kills real runs on the embedded digits at random moments, starts them again until they "
+        "end, and compares what they end with, bit for bit, with a run that nobody disturbed. "
+        "Damages checkpoints at random and looks whether the newest that is whole is found. Exit "
+        "code 1 if anything was lost.",
+    )
+    torture.add_argument("--kills", type=int, default=20, metavar="N", help="over all schedules")
+    torture.add_argument("--damages", type=int, default=200, metavar="N")
+    torture.add_argument("--seed", type=int, default=0)
+    torture.add_argument("--schedule", choices=("both", "two_stage", "one_stage"), default="both")
+
+
+def _torture(args) -> int:
+    from istanas_jax.bench import torture
+
+    schedules = tuple(torture.SCHEDULES) if args.schedule == "both" else (args.schedule,)
+    figures = torture.run(
+        kills=args.kills,
+        damages=args.damages,
+        seed=args.seed,
+        schedules=schedules,
+        say=partial(print, file=sys.stderr, flush=True),
+    )
+    show(args, figures, torture.table)
+    return 1 if figures["lost"] else 0

@@ -1,0 +1,66 @@
+"""The studies of the command line: they parse and dispatch, nothing else."""
+
+import argparse
+import sys
+
+from istanas_jax.cli.runs import add_job, run_job
+from istanas_jax.config.files import load_config
+from istanas_jax.runs.interrupts import Interrupted
+
+KINDS = {
+    "cost": "step time, memory and compile time of each method over batch sizes: Table 1",
+    "correlation": "Kendall's tau of accuracy in search and after training: Table 2",
+    "accuracy": "search and train with each method: error, size, cost: Tables 3 and 4",
+    "curves": "accuracy over time, and how z comes to rest: Figure 2",
+}
+DESCRIPTION = """\
+Compares search methods under one budget: the same images, epochs, sizes and seeds for all. The
+folder holds an ordinary run per method and seed (`report` makes an index of them), and study.md,
+study.json and study.svg, which are written anew after every run. The same command goes on where it
+was stopped or killed; more --config.study.methods and --config.study.seeds may be asked for later.
+"""
+
+
+def add_commands(commands) -> None:
+    """study cost, correlation, accuracy and curves."""
+    study = commands.add_parser(
+        "study",
+        help="compare search methods: cost, correlation, accuracy, curves",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    kinds = study.add_subparsers(required=True, metavar="WHAT")
+    for kind, summary in KINDS.items():
+        job = add_job(kinds, kind, summary, DESCRIPTION)
+        job.set_defaults(run=_study, kind=kind)
+
+
+def _study(args) -> int:
+    config = load_config(args.config, args.overrides)
+    if config.get("study", {}).get("kind") != args.kind:
+        raise ValueError(f"{args.config} is no study of {args.kind}: see configs/study.py")
+    if args.kind == "cost":  # its steps are other processes', which need the devices for themselves
+        return _cost(args, config)
+    return run_job(args, config, {"study": _driver(args.kind)})
+
+
+def _cost(args, config) -> int:
+    from istanas_jax.studies.cost import CostStudy
+
+    try:
+        CostStudy(config, args.workdir).run()
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        return 128 + stop.number
+    return 0
+
+
+def _driver(kind: str):
+    from istanas_jax.studies import accuracy, correlation, curves
+
+    study = {
+        "correlation": correlation.CorrelationStudy,
+        "accuracy": accuracy.AccuracyStudy,
+        "curves": curves.CurvesStudy,
+    }[kind]
+    return lambda config, workdir: study(config, workdir).run()

@@ -1,0 +1,4 @@
+"""Config files: reading them, the range of every value, and which values go together.
+
+Imports the names of `methods`. Start with `files`.
+"""

@@ -1,0 +1,44 @@
+"""Whether the values of a config make sense, before anything is read, written or compiled."""
+
+from ml_collections import ConfigDict
+
+from istanas_jax.config.bounds import check_values
+from istanas_jax.space.connections import NUM_INPUTS
+
+PHASES = ("search", "retrain", "train")
+
+
+def check_config(config: ConfigDict, devices: int) -> None:
+    """Raise a ValueError that says in one sentence what is wrong, if something is."""
+    check_values(config)
+    if config.schedule == "one_stage" and config.search.method != "ista":
+        raise ValueError(
+            f"search.method is {config.search.method}, but only ista searches in one stage"
+        )
+    if "search" in config and config.search.method == "ista":
+        _check_ista(config)
+    for phase in PHASES:
+        if phase not in config:
+            continue
+        batch, parts = config[phase].batch, config[phase].accumulate
+        if batch % (devices * parts):
+            said = f"{devices} devices" + (f" times {parts} parts" if parts > 1 else "")
+            raise ValueError(f"{phase}.batch {batch} cannot be divided by {said}")
+
+
+def _check_ista(config: ConfigDict) -> None:
+    a = config.architecture
+    if a.distinct and a.s > NUM_INPUTS:
+        raise ValueError(
+            f"architecture.s is {a.s}, but architecture.distinct wants that many different "
+            f"predecessors, and the first node has {NUM_INPUTS}"
+        )
+    if "explore" not in config:
+        return
+    if config.schedule == "one_stage":
+        raise ValueError("a one-stage config has an explore part; only two-stage searches explore")
+    if config.explore.warmup_epochs >= config.search.epochs:
+        raise ValueError(
+            f"explore.warmup_epochs is {config.explore.warmup_epochs}, but it must be below "
+            f"search.epochs, {config.search.epochs}, or b never moves"
+        )

@@ -1,0 +1,178 @@
+"""Read a config file and the overrides given on the command line.
+
+`configs/cifar10_two_stage.py:tiny` names a file and a variant of it; `--config.search.epochs=3`
+changes one of its keys. A config file is a Python program and is run: use only those you trust.
+Whatever is wrong with it or with an override is told in one sentence.
+"""
+
+import difflib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from istanas_jax.config.bounds import ConfigError, check_values
+from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
+
+# For --help, wherever a config file is asked for.
+TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
+
+
+def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
+    """The config of `spec` ("FILE" or "FILE:VARIANT") with `overrides` applied, locked.
+
+    Args:
+      spec: the file must define get_config(variant); it may import files beside it.
+      overrides: arguments of the form `--config.KEY=VALUE`.
+    """
+    path = spec.split(":", 1)[0]
+    if not os.path.isfile(path):
+        raise ConfigError(f"config file {path} does not exist")
+    config = _run_file(spec)
+    known = keys(config)
+    for override in overrides:
+        key = override.removeprefix("--config.").split("=", 1)[0]
+        if key not in known:
+            raise ConfigError(f"unknown config key {key}{_nearest(key, known)}")
+    config = _override(spec, config, overrides)
+    for key in keep_method(config):
+        for override in overrides:
+            given = override.removeprefix("--config.").split("=", 1)[0]
+            if given == key or given.startswith(f"{key}."):
+                raise ConfigError(f"{given} means nothing to search.method={config.search.method}")
+    check_values(config)
+    return config
+
+
+def defaults(spec: str | None) -> dict | None:
+    """The plain config of the file in `spec`, without variant and overrides; None without one.
+
+    A config file is a program: this is for the run that it belongs to, which keeps the answer in
+    its folder. Whoever looks at the folder later must not run the file.
+    """
+    if spec is None:
+        return None
+    try:
+        return json.loads(load_config(spec.split(":", 1)[0]).to_json_best_effort())
+    except Exception:  # without its variant it may fail in any way, and the run does not need it
+        return None
+
+
+def keep_method(config: ConfigDict) -> list[str]:
+    """Leave out what belongs to search methods that are not chosen; the keys that are gone."""
+    if "search" not in config or "method" not in config.search:
+        return []
+    chosen = config.search.method
+    foreign = [f"search.{name}" for name in METHODS if name != chosen]
+    foreign += OF_ISTA if chosen != "ista" else ()
+    foreign += NOT_OF.get(chosen, ())
+    gone = []
+    with config.unlocked():
+        for key in foreign:
+            part, _, name = f".{key}".rpartition(".")
+            holder = config[part[1:]] if part else config
+            if name in holder:
+                del holder[name]
+                gone.append(key)
+    return gone
+
+
+def keys(config: ConfigDict) -> list[str]:
+    """All keys, those of nested parts as `part.key`."""
+    flat = []
+    for name, value in config.items():
+        flat += (
+            [f"{name}.{key}" for key in keys(value)] if isinstance(value, ConfigDict) else [name]
+        )
+    return flat
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    if not close:  # perhaps the right name in the wrong part
+        last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
+        close = [last[m] for m in difflib.get_close_matches(key.rsplit(".", 1)[-1], last, 1, 0.5)]
+    return f", did you mean {close[0]}?" if close else f"; there are: {_beside(key, known)}"
+
+
+def _beside(key: str, known: list[str]) -> str:
+    """What there is in the part that the key names, or in the whole config; parts as `part.*`."""
+    part = key
+    while part and not any(k.startswith(f"{part}.") for k in known):
+        part = part.rpartition(".")[0]
+    prefix = f"{part}." if part else ""
+    rest = [k.removeprefix(prefix).split(".") for k in known if k.startswith(prefix)]
+    return ", ".join(dict.fromkeys(prefix + k[0] + (".*" if k[1:] else "") for k in rest))
+
+
+def _run_file(spec: str) -> ConfigDict:
+    """What get_config of the file gives; a file that fails is named with its line."""
+    path, *variant = spec.split(":", 1)
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path.insert(0, folder)
+    try:
+        loader = importlib.machinery.SourceFileLoader("istanas_config", path)
+        module = importlib.util.module_from_spec(
+            importlib.util.spec_from_loader(loader.name, loader)
+        )
+        loader.exec_module(module)
+        if not callable(getattr(module, "get_config", None)):
+            raise ConfigError(f"{path} defines no function get_config(variant), see configs/")
+        config = module.get_config(*variant)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # a config file is a program: it may fail in any way
+        raise ConfigError(f"config {spec}{_place(error, path)}: {_reason(error)}") from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    if not isinstance(config, ConfigDict):
+        raise ConfigError(
+            f"get_config of {path} returns {_a(config)}, it must be an ml_collections.ConfigDict"
+        )
+    return config
+
+
+def _place(error: BaseException, path: str) -> str:
+    """Where in the user's files it went wrong; nothing for a refusal that the file itself says."""
+    path = os.path.abspath(path)
+    places = [(f.filename, f.lineno, f.line) for f in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno, ""))
+    folder = os.path.dirname(path)
+    own = [p for p in places if p[1] and os.path.dirname(os.path.abspath(p[0])) == folder]
+    if not own or (isinstance(error, ValueError) and own[-1][2].startswith("raise ")):
+        return ""
+    file, line, _ = own[-1]
+    where = "" if os.path.abspath(file) == path else f" of {os.path.relpath(file)}"
+    return f", line {line}{where}"
+
+
+def _reason(error: BaseException) -> str:
+    words = " ".join(str(getattr(error, "msg", error)).split())
+    if type(error) is ValueError and words:
+        return words
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _a(value: Any) -> str:
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _override(spec: str, config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    values = flags.FlagValues()
+    argv = ["istanas", *overrides]
+    try:
+        config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=argv)
+        values(argv)
+        return values.config
+    except Exception as error:  # of a value that cannot be parsed: of almost any type
+        last_line = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise ConfigError(f"config {spec}: {last_line}") from error

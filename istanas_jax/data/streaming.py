@@ -1,0 +1,262 @@
+"""Images that are too many for memory, decoded as they are needed in grain's threads or processes.
+
+A batch is an array of indices, as for images in memory; whoever asks for batches begins where the
+run stands, and nothing is decoded only to be skipped. How an image is cropped is a function of the
+seed and of its number in the whole set, whatever the batch, the number of hosts and of workers.
+"""
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax.data import in_memory
+from istanas_jax.data.errors import DataError
+from istanas_jax.data.fingerprints import look_at
+from istanas_jax.data.preparation import Preparation
+from istanas_jax.data.sources import Found, Source, check_is_no_path, find_files, find_records
+
+CROP = 3  # first word of every seed of a crop; `data` has the others
+PIECE = 32  # images that a worker decodes and hands over at a time: 5 MB of 224 x 224
+OPEN_FILES = 8192  # TFDS stores ImageNet in more than 1,000, and all are kept open
+
+
+@dataclass(frozen=True)
+class StreamedImages:
+    """Some images of a source, in some order.
+
+    Args:
+      numbers: of the images in the source.
+      preparation: what evaluation does to them; training crops at random to the same size.
+      workers: processes that decode; 0 decodes in threads of this process, one per core.
+    """
+
+    source: Source
+    numbers: np.ndarray
+    preparation: Preparation
+    workers: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        return self.preparation.shape
+
+    def take(self, indices: np.ndarray) -> "StreamedImages":
+        """These images, in this order."""
+        return replace(self, numbers=self.numbers[indices])
+
+    def read_labels(self) -> np.ndarray:
+        """Of all images. A folder knows them; a TFDS set is read from end to end."""
+        if hasattr(self.source, "labels"):
+            return self.source.labels[self.numbers]
+        pieces = _Pieces.of([self.numbers])
+        labels = [label for piece in pieces for _, label in self.source.read(piece)]
+        return np.array(labels, np.int32)
+
+    def batches(
+        self, order: Iterable[np.ndarray], *, seed: tuple[int, ...] | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Images, uint8 (b, size, size, channels), and labels, int32 (b,), of each index array.
+
+        A seed crops at random for training, None takes the middle. Threads and processes end with
+        the iterator: when it is used up, closed or no longer referred to.
+        """
+        from istanas_jax.data import decoding
+
+        order = [self.numbers[indices] for indices in order]
+        decode = _Decode(self.source, self.preparation, seed, decoding.random_crop)
+        pieces = _iterate(_Pieces.of(order), decode, self.workers)
+        try:
+            for batch in order:
+                yield self._assemble(pieces, len(batch))
+        finally:
+            pieces.close()
+            if self.workers:  # grain's last exception holds itself, and shared memory with it
+                del pieces
+                gc.collect()
+
+    def _assemble(self, pieces: Iterator, size: int) -> tuple[np.ndarray, np.ndarray]:
+        images = np.empty((size, *self.image_shape), np.uint8)
+        labels = np.empty(size, np.int32)
+        for start in range(0, size, PIECE):
+            part = slice(start, start + PIECE)
+            try:
+                images[part], labels[part] = next(pieces)
+            except RuntimeError as error:  # grain's
+                said = str(error).split(". ")[0]
+                raise DataError(
+                    f"a process that decodes images was lost ({said}); if memory or /dev/shm ran "
+                    "short, give fewer --config.data.workers, or 0 for threads"
+                ) from error
+        return images, labels
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The images of all batches, a piece at a time: a source of grain's."""
+
+    numbers: np.ndarray
+    bounds: np.ndarray
+    in_a_batch: int
+
+    @classmethod
+    def of(cls, order: Sequence[np.ndarray]) -> "_Pieces":
+        starts = np.cumsum([0, *map(len, order)])
+        bounds = [np.arange(start, end, PIECE) for start, end in pairwise(starts)]
+        bounds = np.concatenate([*bounds, starts[-1:]])
+        most = max(map(len, order), default=0)
+        numbers = np.concatenate([np.empty(0, np.int64), *order])
+        return cls(numbers, bounds, -(-most // PIECE))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def __getitem__(self, i: int) -> list[int]:
+        if i >= len(self):
+            raise IndexError(i)
+        return self.numbers[self.bounds[i] : self.bounds[i + 1]].tolist()
+
+
+@dataclass(frozen=True)
+class _Decode:
+    """What a worker does with the numbers of some images."""
+
+    source: Source
+    preparation: Preparation
+    seed: tuple[int, ...] | None  # None prepares images as for a test
+    # Of `jpeg`, which is so imported with it, before the threads of a worker begin.
+    random_crop: Callable[..., np.ndarray]
+
+    def __call__(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        images = np.empty((len(numbers), *self.preparation.shape), np.uint8)
+        labels = np.empty(len(numbers), np.int32)
+        for i, (encoded, label) in enumerate(self.source.read(numbers)):
+            images[i] = self._image(encoded, numbers[i])
+            labels[i] = label
+        return images, labels
+
+    def _image(self, encoded: bytes, number: int) -> np.ndarray:
+        how, what = self.preparation, self.source.name_of(number)
+        if self.seed is None:
+            return how(encoded, what)
+        rng = np.random.default_rng([CROP, *self.seed, number])
+        return self.random_crop(encoded, how.size, how.channels, what, rng)
+
+
+def _iterate(pieces: _Pieces, decode: _Decode, workers: int):
+    """grain's iterator over decoded pieces, in order; at least one whole batch is made ahead."""
+    import grain
+    from absl import flags
+
+    flags.FLAGS.mark_as_parsed()  # grain 0.2.18 looks at one of them (google/grain issue 1355)
+    _allow_open_files()
+    dataset = grain.MapDataset.source(pieces).map(decode)
+    workers = min(workers, len(pieces))
+    if not workers:
+        options = grain.ReadOptions(cores(), prefetch_buffer_size=cores() + pieces.in_a_batch)
+        return iter(dataset.to_iter_dataset(options))
+    options = grain.MultiprocessingOptions(workers, -(-pieces.in_a_batch // workers))
+    # Two threads in a worker: one reads while the other decodes.
+    dataset = dataset.to_iter_dataset(grain.ReadOptions(2, prefetch_buffer_size=2))
+    return iter(dataset.mp_prefetch(options, worker_init_fn=_begin_worker))
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _begin_worker(index: int, count: int) -> None:
+    """In a new process. jax may be imported here, by grain, but is never used."""
+    # Ctrl-C and a cluster's SIGTERM reach all processes of a run; it is the first that ends it,
+    # after a checkpoint.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _allow_open_files()
+
+
+def _end_with_parent() -> None:
+    """A killed run leaves nothing behind."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _allow_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def open_images(config: ConfigDict) -> Found:
+    """Those that a config's `data` block names."""
+    name = os.path.expanduser(config.name)
+    how = {"size": config.image_size}
+    how |= {key: config.get(key, 0) for key in ("resize", "workers")}
+    if os.path.isdir(name):
+        return open_folder(Path(name), channels=config.image_channels, **how)
+    check_is_no_path(name)
+    return open_tfds(name, os.path.expanduser(config.dir), **how)
+
+
+def open_folder(
+    folder: Path, *, size: int, channels: int = 0, resize: int = 0, workers: int = 0
+) -> Found:
+    """Images of class folders in `folder`, or in its train and test folders.
+
+    channels 0 takes those of the usual image, resize 0 is `size`: the largest middle square.
+    """
+    _check_size(str(folder), size, resize)
+    names, train, test = find_files(folder)
+    channels = channels or in_memory.usual_shape(train)[1]
+    in_memory.check_channels(channels, folder)
+    how = Preparation(size, channels, resize or size)
+    images = _all(train, how, workers)
+    if test is None:
+        return Found(images, names, None, how)
+    look = partial(look_at, test, (size, size, channels))
+    return Found(images, names, partial(_all, test, how, workers), how, look)
+
+
+def open_tfds(name: str, folder: str, *, size: int, resize: int = 0, workers: int = 0) -> Found:
+    """A TFDS set that lies prepared in `folder` ("" is TFDS's own default)."""
+    _check_size(name, size, resize)
+    found = find_records(name, folder)
+    shape = (size, size, found.image_shape[2])
+    how = Preparation(size, shape[2], resize or size)
+    images, classes = _all(found.train, how, workers), found.class_names
+    if found.test is None:
+        return Found(images, classes, None, how)
+    # All labels of ImageNet would mean 7 GB read.
+    look = lambda: look_at(found.test(), shape, all_labels=False)  # noqa: E731
+    return Found(images, classes, lambda: _all(found.test(), how, workers), how, look)
+
+
+def _all(source: Source, how: Preparation, workers: int) -> StreamedImages:
+    return StreamedImages(source, np.arange(len(source)), how, workers)
+
+
+def _check_size(name: str, size: int, resize: int) -> None:
+    if not size:
+        raise DataError(
+            f"{name}: images that are decoded as they are needed must be given a size, "
+            "--config.data.image_size"
+        )
+    if 0 < resize < size:
+        raise DataError(
+            f"{name}: evaluation cannot take {size} pixels from the middle of {resize}; give a "
+            "larger --config.data.resize, or 0"
+        )

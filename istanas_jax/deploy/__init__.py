@@ -1,0 +1,4 @@
+"""Networks to take away: exports, predictions, the names of the authors' release.
+
+Start with `export`. Imports `runs` and `networks`.
+"""

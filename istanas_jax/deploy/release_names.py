@@ -1,0 +1,300 @@
+"""Weights of the authors' PyTorch release, to and fro.
+
+PyTorch is not needed here; where it is installed, one line makes a checkpoint ready to load:
+
+    arrays = {k: v.numpy() for k, v in torch.load("weights.pt", map_location="cpu").items()}
+    variables = load_release_state(arrays, net)
+
+Release and package name and lay out the same weights differently. `correspondences` lists, for one
+network, which array of the release is which part of which variable; both directions read that list.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from istanas_jax.networks import operations
+from istanas_jax.networks.cells import CellPlan, operation_name, plan_cells
+from istanas_jax.networks.supernet import GROUP_NAMES, SuperNet
+from istanas_jax.networks.target_net import TargetNet, cell_name
+from istanas_jax.space.connections import (
+    NUM_INPUTS,
+    NUM_OPS,
+    OPERATIONS,
+    auxiliary_cell,
+    edge_index,
+    num_edges,
+)
+
+Path = tuple[str, ...]
+Shape = tuple[int, ...]
+
+# From our order of axes to PyTorch's, by their number: (h, w, in, out) and (in, out) there are
+# (out, in, h, w) and (out, in).
+_AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
+_MOMENTS = ("running_mean", "running_var")  # in the order of our statistics
+_IGNORED = "num_batches_tracked"  # PyTorch counts batches; its fixed momentum does not use them
+_SHOWN = 3  # names of a kind in an error message
+
+
+class Correspondence(NamedTuple):
+    """An array of the release and its place in our variables."""
+
+    name: str  # in the release
+    path: Path  # of our variable, its collection first
+    shape: Shape  # of our whole variable
+    index: tuple[int, ...] = ()  # the part of it that the array fills
+
+    @property
+    def part(self) -> Shape:
+        return self.shape[len(self.index) :]
+
+    @property
+    def _with_all_axes(self) -> Shape:
+        """A part's shape with the axes of length 1 that only PyTorch keeps."""
+        if self.path[-1].startswith("depthwise"):
+            return (*self.part[:2], 1, self.part[2])
+        if self.path[-1].startswith(("pointwise", "even", "odd")):
+            return (1, 1, *self.part)
+        return self.part
+
+    @property
+    def release_shape(self) -> Shape:
+        full = self._with_all_axes
+        return tuple(full[axis] for axis in _AXES[len(full)])
+
+    def to_release(self, part: np.ndarray) -> np.ndarray:
+        full = part.reshape(self._with_all_axes)
+        return np.ascontiguousarray(full.transpose(_AXES[full.ndim]))
+
+    def from_release(self, array: np.ndarray) -> np.ndarray:
+        return array.transpose(np.argsort(_AXES[array.ndim])).reshape(self.part)
+
+
+class _Layers(NamedTuple):
+    """Where a module of the release keeps its kernels (by our names) and batch norms."""
+
+    kernels: dict[str, str]
+    norms: tuple[str, ...]
+
+    def names(self) -> dict[str, str]:
+        """All our weights -> the release's names."""
+        names = {ours: f"{theirs}.weight" for ours, theirs in self.kernels.items()}
+        for n, norm in enumerate(self.norms):
+            names |= {f"scale{n}": f"{norm}.weight", f"shift{n}": f"{norm}.bias"}
+        return names
+
+
+_HALVING = _Layers({"even": "conv_1", "odd": "conv_2"}, ("bn",))
+_POINTWISE = _Layers({"pointwise0": "op.1"}, ("op.2",))
+_STEMS = {
+    "cifar": _Layers({"conv0": "stem.0"}, ("stem.1",)),
+    "imagenet": _Layers(
+        {"conv0": "stem0.0", "conv1": "stem0.3", "conv2": "stem1.1"},
+        ("stem0.1", "stem0.4", "stem1.2"),
+    ),
+}
+_AUXILIARY = _Layers({"conv0": "features.2", "conv1": "features.5"}, ("features.3", "features.6"))
+
+
+def _operation_layers(op: str, stride: int, norms: int) -> _Layers:
+    if op.startswith(("sep_conv", "dil_conv")):
+        kernels = {}
+        for n in range(norms):  # a block has four layers, ReLU the first
+            kernels |= {f"depthwise{n}": f"op.{4 * n + 1}", f"pointwise{n}": f"op.{4 * n + 2}"}
+        return _Layers(kernels, tuple(f"op.{4 * n + 3}" for n in range(norms)))
+    if op == "conv_7x1_1x7":
+        return _Layers({"conv0": "1", "conv1": "2"}, ("3",))
+    if op == "skip_connect" and stride == 2:
+        return _HALVING
+    return _Layers({}, ("1",) * norms)
+
+
+def load_release_state(arrays: Mapping[str, Any], net: TargetNet | SuperNet) -> dict[str, dict]:
+    """Our variables {"params": ..., "batch_stats": ...} from the arrays of a release checkpoint.
+
+    Args:
+      arrays: a state dict of the release as arrays; each name may start with DataParallel's
+        "module.", and the counters num_batches_tracked are ignored.
+      net: the network they belong to; with `auxiliary` if the checkpoint has an auxiliary head.
+
+    Raises a ValueError if an array is missing, left over, or of another shape.
+    """
+    arrays = {name: array for name, array in arrays.items() if not name.endswith(_IGNORED)}
+    if all(name.startswith("module.") for name in arrays):
+        arrays = {name.removeprefix("module."): array for name, array in arrays.items()}
+    table = list(correspondences(net))
+    _check(
+        net,
+        {name: np.shape(array) for name, array in arrays.items()},
+        {entry.name: entry.release_shape for entry in table},
+    )
+    leaves: dict[Path, np.ndarray] = {}
+    for entry in table:
+        if entry.path not in leaves:
+            leaves[entry.path] = _blank(entry)
+        leaves[entry.path][entry.index] = entry.from_release(np.asarray(arrays[entry.name]))
+    return unflatten_dict(leaves)
+
+
+def to_release_state(
+    variables: Mapping[str, Any], net: TargetNet | SuperNet
+) -> dict[str, np.ndarray]:
+    """The arrays under the release's names: what `load_release_state` reads.
+
+    Raises a ValueError if the variables are not those of the network.
+    """
+    leaves = flatten_dict({key: variables[key] for key in variables})
+    table = list(correspondences(net))
+    _check(
+        net,
+        {"/".join(path): np.shape(leaf) for path, leaf in leaves.items()},
+        {"/".join(entry.path): entry.shape for entry in table},
+    )
+    leaves = {path: np.asarray(leaf) for path, leaf in leaves.items()}
+    return {entry.name: entry.to_release(leaves[entry.path][entry.index]) for entry in table}
+
+
+def _blank(entry: Correspondence) -> np.ndarray:
+    """A variable to fill; the super-net's statistics of norms that do not exist stay as here."""
+    leaf = np.zeros(entry.shape, np.float32)
+    if entry.path[0] == "batch_stats":
+        leaf[..., 1, :] = 1
+    return leaf
+
+
+def _check(net, found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> None:
+    problems = {
+        "missing": [name for name in expected if name not in found],
+        "left over": [name for name in found if name not in expected],
+        "of another shape": [
+            f"{name} {found[name]} instead of {shape}"
+            for name, shape in expected.items()
+            if found.get(name, shape) != shape
+        ],
+    }
+    told = [f"{problem} {_some(names)}" for problem, names in problems.items() if names]
+    if told:
+        raise ValueError(f"the weights do not fit this {type(net).__name__}: {'; '.join(told)}")
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def correspondences(net: TargetNet | SuperNet) -> Iterator[Correspondence]:
+    """Every array of the release's network, once, and its place in ours."""
+    if isinstance(net, SuperNet):
+        plans, concat = net.plans(), (net.num_nodes, net.num_nodes)
+    else:
+        g = net.genotype
+        concat = (len(g.normal_concat), len(g.reduce_concat))
+        plans = plan_cells(net.stem, net.cells, net.channels, concat)
+    outputs = [concat[plan.reduction] * plan.channels for plan in plans]
+
+    yield from _stem(net)
+    for i, plan in enumerate(plans):
+        cell = _super_cell if isinstance(net, SuperNet) else _target_cell
+        yield from cell(net, plan, f"cells.{i}.", cell_name(i))
+    if net.auxiliary:
+        yield from _auxiliary(net, outputs[auxiliary_cell(net.cells)])
+    yield from _linear("classifier", ("classifier",), outputs[-1], net.classes)
+
+
+def _stem(net) -> Iterator[Correspondence]:
+    c = net.channels
+    widths = (3 * c,) if net.stem == "cifar" else (c // 2, c, c)
+    shapes, channels_in = {}, net.image_channels
+    for n, width in enumerate(widths):
+        shapes |= {f"conv{n}": (3, 3, channels_in, width)} | operations.norm_shapes(width, n)
+        channels_in = width
+    yield from _separate_norms("", ("stem",), _STEMS[net.stem], shapes)
+
+
+def _auxiliary(net, channels: int) -> Iterator[Correspondence]:
+    shapes = {"conv0": (1, 1, channels, 128), "conv1": (2, 2, 128, 768)} | operations.norm_shapes(
+        128
+    )
+    if net.stem == "cifar":  # the ImageNet head has no second batch norm
+        shapes |= operations.norm_shapes(768, 1)
+    yield from _separate_norms("auxiliary_head.", ("auxiliary",), _AUXILIARY, shapes)
+    path = ("auxiliary", "classifier")
+    yield from _linear("auxiliary_head.classifier", path, 768, net.classes)
+
+
+def _linear(name: str, path: Path, inputs: int, outputs: int) -> Iterator[Correspondence]:
+    path = ("params", *path, "linear")
+    yield Correspondence(f"{name}.weight", (*path, "kernel"), (inputs, outputs))
+    yield Correspondence(f"{name}.bias", (*path, "bias"), (outputs,))
+
+
+def _separate_norms(prefix: str, path: Path, layers: _Layers, shapes) -> Iterator[Correspondence]:
+    """Stem and auxiliary head: each batch norm has a variable for its own statistics."""
+    yield from _weights(prefix, path, layers, shapes)
+    for n, norm in enumerate(layers.norms):
+        if f"scale{n}" in shapes:
+            shape = (1, 2, *shapes[f"scale{n}"])
+            yield from _stats(prefix, (norm,), (*path, f"stats{n}"), shape)
+
+
+def _preprocess(plan: CellPlan, regime):
+    """The two preprocessings of a cell: (our name, the release's, layers, shapes)."""
+    for n, channels_in, halve in ((0, plan.in0, plan.halve), (1, plan.in1, False)):
+        shapes = operations.preprocess_shapes(channels_in, plan.channels, halve, regime)
+        yield f"pre{n}", f"preprocess{n}.", _HALVING if halve else _POINTWISE, shapes
+
+
+def _target_cell(net: TargetNet, plan: CellPlan, prefix: str, cell: str):
+    regime, c = operations.REGIMES[net.regime], plan.channels
+    parts = list(_preprocess(plan, regime))
+    number = 0
+    for j, node in enumerate(net.genotype.reduce if plan.reduction else net.genotype.normal):
+        for k, (op, predecessor) in enumerate(node):
+            stride = 2 if plan.reduction and predecessor < NUM_INPUTS else 1
+            layers = _operation_layers(op, stride, operations.num_norms(op, stride, regime))
+            shapes = operations.weight_shapes(op, c, stride, regime)
+            parts.append((operation_name(j, k), f"_ops.{number}.", layers, shapes))
+            number += 1
+    for name, theirs, layers, shapes in parts:
+        yield from _weights(prefix + theirs, (cell, name), layers, shapes)
+        shape = (len(layers.norms), 2, c)
+        yield from _stats(prefix + theirs, layers.norms, (cell, name, "stats"), shape)
+
+
+def _super_cell(net: SuperNet, plan: CellPlan, prefix: str, cell: str):
+    spec, c = net.spec(plan), plan.channels
+    for n, (name, theirs, layers, shapes) in enumerate(_preprocess(plan, spec.regime)):
+        yield from _weights(prefix + theirs, (cell, name), layers, shapes)
+        path, shape = (cell, "pre_stats"), (NUM_INPUTS, 1, 2, c)
+        yield from _stats(prefix + theirs, layers.norms, path, shape, (n,))
+    path, shape = (cell, "stats"), (num_edges(net.num_nodes), NUM_OPS, operations.MAX_NORMS, 2, c)
+    groups = zip(GROUP_NAMES[plan.reduction], spec.strides, spec.groups, strict=True)
+    for group, stride, edges in groups:
+        for (place, edge), (o, op) in product(enumerate(edges), enumerate(OPERATIONS)):
+            number = edge_index(*edge)
+            theirs = f"{prefix}_ops.{number}._ops.{o}."
+            layers = _operation_layers(op, stride, operations.num_norms(op, stride, spec.regime))
+            stack = {"stack": (len(edges),), "index": (place,)}
+            yield from _weights(theirs, (cell, group, op), layers, spec.shapes(op, stride), **stack)
+            yield from _stats(theirs, layers.norms, path, shape, (number, o))
+
+
+def _weights(
+    prefix: str, path: Path, layers: _Layers, shapes: Mapping[str, Shape], *, stack=(), index=()
+) -> Iterator[Correspondence]:
+    names = layers.names()
+    for ours, shape in shapes.items():
+        yield Correspondence(prefix + names[ours], ("params", *path, ours), (*stack, *shape), index)
+
+
+def _stats(
+    prefix: str, norms: Iterable[str], path: Path, shape: Shape, index: tuple[int, ...] = ()
+) -> Iterator[Correspondence]:
+    for n, norm in enumerate(norms):
+        for m, moment in enumerate(_MOMENTS):
+            name = f"{prefix}{norm}.{moment}"
+            yield Correspondence(name, ("batch_stats", *path), shape, (*index, n, m))

@@ -1,0 +1,87 @@
+"""Cells for a terminal: in words, and as a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.genotype_checks import Cell
+
+LANES_WIDTH = 60  # for the lines of a drawing; what is said about them comes to the right
+WIDE, NARROW = 9, 4  # of one lane: with whole names, and the least
+
+
+def state_names(num_nodes: int) -> list[str]:
+    """Of what may feed a node, by predecessor."""
+    return ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(num_nodes))]
+
+
+def describe_cells(genotype: Genotype) -> str:
+    """Both cells, a line per node."""
+    lines = []
+    for kind, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
+        names = state_names(len(cell))
+        for j, node in enumerate(cell):
+            terms = " + ".join(f"{op}({names[source]})" for op, source in node)
+            lines.append(f"  {kind if j == 0 else '':9}  node {j} = {terms}")
+    return "\n".join(lines)
+
+
+def draw_cell(
+    cell: Cell, concat: Sequence[int], notes: Sequence[Sequence[str]] | None = None
+) -> str:
+    """A vertical line per state, an arrow per connection, and what the cell's output takes.
+
+    A line begins where its node does and ends where it is used last.
+
+    Args:
+      concat: states that make the output.
+      notes: per node and connection a text beside its operation.
+    """
+    names = state_names(len(cell))
+    width = max(NARROW, min(WIDE, LANES_WIDTH // len(names)))
+    if width < WIDE:
+        names = ["k-2", "k-1", *map(str, range(len(cell)))]
+    arrows = [
+        (connection, j + NUM_INPUTS, notes[j][i] if notes else "")
+        for j, node in enumerate(cell)
+        for i, connection in enumerate(node)
+    ]
+    last = {source: row for row, ((_, source), _, _) in enumerate(arrows)}
+    last |= dict.fromkeys(concat, len(arrows))
+    lines = ["".join(f"{name:^{width}}" for name in names)]
+    for row, ((operation, source), target, note) in enumerate(arrows):
+        # A node's line goes on below its last arrow.
+        begun = [x for x in range(target) if last.get(x, -1) >= row]
+        lanes = _row(len(names), width, begun, source, target, ends=last[source] == row)
+        lines.append(f"{lanes}  {operation:12}  {note}")
+    lines.append(f"{_output_row(len(names), width, sorted(set(concat)))} output")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(lanes: int, width: int, begun: list[int], source: int, target: int, *, ends: bool) -> str:
+    """One arrow across the lines that go on."""
+    marks = ["│" if x in begun else " " for x in range(lanes)]
+    for x in range(source + 1, target):
+        marks[x] = "┼" if x in begun else "─"
+    marks[source], marks[target] = "└" if ends else "├", "▶"
+    return _join(marks, width, source, target)
+
+
+def _output_row(lanes: int, width: int, concat: list[int]) -> str:
+    """The lines that meet in the output."""
+    marks = [" " if x < concat[0] else "┴" if x in concat else "─" for x in range(lanes)]
+    marks[concat[0]] = "└"
+    return f"{_join(marks, width, concat[0], lanes).rstrip(' ')}▶"
+
+
+def _join(marks: list[str], width: int, begin: int, end: int) -> str:
+    """Each mark in the middle of its lane, with a line from the begin to the end."""
+    before, after = (width - 1) // 2, width // 2
+    text = ""
+    for x, mark in enumerate(marks):
+        left = "─" if begin < x <= end else " "
+        right = "─" if begin <= x < end else " "
+        text += left * before + mark + right * after
+    return text

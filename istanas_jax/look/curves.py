@@ -1,0 +1,120 @@
+"""The curves of a run, from the rows of its metrics.jsonl, as one SVG figure.
+
+A column of panels for each kind of phase ("search", "retrain"), a row for each quantity, a colour
+for each run of that kind ("search 0", "search 1", ...).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from istanas_jax.storage.files import write_whole
+
+# Quantity: the keys of a row that show it, with their line styles.
+PANELS = {
+    "loss": {"loss": "-", "heldout_loss": "--"},
+    "accuracy (%)": {"accuracy": "-", "heldout_accuracy": "--"},
+    "learning rate": {"learning_rate": "-"},
+    "distance of z": {"distance": "-"},
+}
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+# Salted ids and no date: the same rows give the same bytes.
+STYLE = {"svg.hashsalt": "istanas", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
+         "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def write_curves(rows: Rows, path: str | os.PathLike) -> None:
+    """Draws what the rows hold: loss, accuracy, learning rate, distance of z at each recovery.
+
+    Solid lines are of training, dashed ones held-out, a legend of runs in the first panel;
+    distances are the mean over nodes, in the band from least to most. Without anything to draw
+    no file is written.
+    """
+    kinds: dict[str, dict[str, list]] = {}  # "search" -> "search 0" -> its rows
+    for row in rows:
+        kinds.setdefault(row["phase"].split(" ")[0], {}).setdefault(row["phase"], []).append(row)
+    kinds = {kind: phases for kind, phases in kinds.items() if any(map(_panels, phases.values()))}
+    panels = [panel for panel in PANELS if panel in _panels(rows)]
+    if not panels:
+        return
+    with matplotlib.rc_context(STYLE):
+        size = (1 + 3.6 * len(kinds), 0.6 + 1.9 * len(panels))
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(panels), len(kinds), squeeze=False)
+        for column, (kind, phases) in enumerate(kinds.items()):
+            axis = _axis(phases)
+            shown = [panel for panel in panels if any(panel in _panels(p) for p in phases.values())]
+            for axes, panel in zip(grid[:, column], panels, strict=True):
+                if panel in shown:
+                    _draw(axes, panel, phases, axis, panel == shown[0] and len(phases) > 1)
+                else:
+                    axes.axis("off")
+            grid[panels.index(shown[0]), column].set_title(kind)
+            grid[panels.index(shown[-1]), column].set_xlabel(axis)
+        save(figure, path)
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """As SVG."""
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    write_whole(path, content.getvalue())
+
+
+def _draw(axes, panel: str, phases: Mapping[str, Rows], axis: str, named: bool) -> None:
+    factor = 100 if "%" in panel else 1
+    for number, rows in enumerate(phases.values()):
+        colour = COLOURS[number % len(COLOURS)]
+        for key, style in PANELS[panel].items():
+            series = [row for row in rows if _has(row, key)]
+            if not series:
+                continue
+            x = [row[axis] for row in series]
+            values = [factor * np.ravel(row[key]).astype(float) for row in series]
+            marker = "o" if len(x) == 1 else None
+            means = list(map(np.mean, values))
+            axes.plot(x, means, style, color=colour, linewidth=1.2, marker=marker)
+            if max(map(len, values)) > 1:
+                low, high = list(map(np.min, values)), list(map(np.max, values))
+                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_ylabel(panel)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    for number, phase in enumerate(phases if named else ()):
+        axes.plot([], [], color=COLOURS[number % len(COLOURS)], label=phase)
+    for key, style in PANELS[panel].items():
+        if len(PANELS[panel]) > 1 and any(
+            _has(row, key) for rows in phases.values() for row in rows
+        ):
+            label = "held-out" if key.startswith("heldout") else "training"
+            axes.plot([], [], style, color="#555555", linewidth=1.2, label=label)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=7, frameon=False)
+
+
+def _panels(rows: Rows) -> set[str]:
+    """The quantities of which the rows hold something."""
+    return {name for name, keys in PANELS.items() if any(_has(r, k) for r in rows for k in keys)}
+
+
+def _has(row: Mapping[str, Any], key: str) -> bool:
+    return row.get(key) is not None and np.size(row[key]) > 0
+
+
+def _axis(phases: Mapping[str, Rows]) -> str:
+    """ "epoch" if it tells the rows of every curve apart, else "step"."""
+    for rows in phases.values():
+        for key in {key for keys in PANELS.values() for key in keys}:
+            epochs = [row.get("epoch") for row in rows if _has(row, key)]
+            if None in epochs or any(a >= b for a, b in pairwise(epochs)):
+                return "step"
+    return "epoch"

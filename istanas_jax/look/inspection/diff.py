@@ -1,0 +1,138 @@
+"""What differs between two checkpoints: operations, z and b, weights."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import zip_longest
+
+import numpy as np
+
+from istanas_jax.look.inspection.arch import CELL_TYPES, FIELDS, genotype_of
+from istanas_jax.look.inspection.figures import (
+    architecture,
+    group_of,
+    matching,
+    norm,
+    plain,
+    short,
+    what,
+)
+from istanas_jax.look.inspection.files import Checkpoint, open_checkpoint
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.storage.files import as_path
+
+
+def diff(
+    a: str | os.PathLike,
+    b: str | os.PathLike,
+    *,
+    inside: str | os.PathLike | None = None,
+    params: str | None = None,
+) -> dict:
+    """From checkpoint `a` to checkpoint `b`; either may be of any phase.
+
+    Arrays are compared by their checksums, without reading them.
+
+    Args:
+      a, b: as `inspect` takes them; in the folder `inside`, if one is given.
+      params: a pattern; the arrays that match and differ are read, to tell how far they moved. By
+        default the parameters.
+    """
+    pair = tuple(open_checkpoint(x if inside is None else as_path(inside) / x) for x in (a, b))
+    names, states = _compare(*pair)
+    moved = [name for name in matching(names, params or "params") if states[name] == "moved"]
+    figures = {
+        "a": {"path": os.fspath(pair[0].path), "what": what(pair[0])},
+        "b": {"path": os.fspath(pair[1].path), "what": what(pair[1])},
+        "pattern": params,
+        "architecture": _architectures(*pair),
+        "groups": _count(states),
+        "moved": _distances(*pair, [names[name] for name in moved]),
+    }
+    return plain(figures)
+
+
+def _compare(a: Checkpoint, b: Checkpoint) -> tuple[dict[str, tuple], dict[str, str]]:
+    """By short name: the names in both, and how they compare, without reading them."""
+    ours, theirs = ({short(name): name for name in x.leaves} for x in (a, b))
+    states = {}
+    for name in ours | theirs:
+        if name not in theirs or name not in ours:
+            states[name] = "only_a" if name in ours else "only_b"
+            continue
+        (kind_a, crc_a), (kind_b, crc_b) = a.leaves[ours[name]], b.leaves[theirs[name]]
+        same_kind = kind_a == kind_b
+        states[name] = "other_shape" if not same_kind else "same" if crc_a == crc_b else "moved"
+    return {name: (ours.get(name), theirs.get(name)) for name in states}, states
+
+
+def _count(states: dict[str, str]) -> dict[str, dict[str, int]]:
+    """How many arrays of each group are the same, moved, of another shape, in one of them only."""
+    counts: dict[str, Counter] = {}
+    for name, state in states.items():
+        counts.setdefault(group_of(name), Counter())[state] += 1
+    every = ("same", "moved", "other_shape", "only_a", "only_b")
+    return {group: {state: count[state] for state in every} for group, count in counts.items()}
+
+
+def _distances(a: Checkpoint, b: Checkpoint, names: list[tuple[str, str]]) -> list[dict]:
+    """Of these arrays how far they moved."""
+    both = zip(
+        a.each(ours for ours, _ in names), b.each(theirs for _, theirs in names), strict=True
+    )
+    rows = []
+    for (name, x), (_, y) in both:
+        before = norm(x)
+        distance = norm(y.astype(np.float64) - x.astype(np.float64))
+        rows.append(
+            {
+                "name": short(name),
+                "distance": distance,
+                "norm": before,
+                "relative": distance / before if before else None,
+            }
+        )
+    return rows
+
+
+def _architectures(a: Checkpoint, b: Checkpoint) -> dict | None:
+    """Per node the operations that came and went, and between searches how far z and b moved."""
+    arches = [_arch(x) for x in (a, b)]
+    cells = [_cells(x, arch) for x, arch in zip((a, b), arches, strict=True)]
+    if None in cells:
+        return None
+    comparable = all(arches) and arches[0]["b"].shape == arches[1]["b"].shape
+    nodes = []
+    for c, kind in enumerate(CELL_TYPES):
+        for j, (ours, theirs) in enumerate(zip_longest(cells[0][c], cells[1][c], fillvalue=())):
+            node = {"cell": kind, "node": j}
+            node["removed"] = [x._asdict() for x in (Counter(ours) - Counter(theirs)).elements()]
+            node["added"] = [x._asdict() for x in (Counter(theirs) - Counter(ours)).elements()]
+            if comparable:
+                node["frozen"] = [bool(arch["frozen"][c, j]) for arch in arches]
+                for field in ("z", "b"):
+                    x, y = (arch[field][c, j] for arch in arches)
+                    node[f"{field}_distance"] = norm(y.astype(np.float64) - x)
+            nodes.append(node)
+    same_A = bool(np.array_equal(arches[0]["A"], arches[1]["A"])) if comparable else None
+    return {"same_A": same_A, "nodes": nodes}
+
+
+def _arch(checkpoint: Checkpoint) -> dict[str, np.ndarray] | None:
+    names = [f"arch.{field}" for field in FIELDS]
+    if not all(name in checkpoint.leaves for name in names):
+        return None
+    arrays = checkpoint.read(names)
+    return {field: arrays[f"arch.{field}"] for field in FIELDS}
+
+
+def _cells(checkpoint: Checkpoint, arch: dict[str, np.ndarray] | None):
+    """Normal and reduction cell; None if they are not known."""
+    if arch is not None:
+        genotype = genotype_of(arch["support"])
+    elif (found := architecture(checkpoint, {})) is not None:
+        genotype = Genotype.from_dict(found["genotype"])
+    else:
+        return None
+    return genotype.normal, genotype.reduce

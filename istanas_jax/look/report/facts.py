@@ -1,0 +1,208 @@
+"""What the folder of a run tells about it, finished or not, for the pages of `report`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from etils import epath
+
+from istanas_jax.look.report import replay
+from istanas_jax.methods.search_accuracy import read_search
+from istanas_jax.networks.counting import Counts, count
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import LOCK, Workdir, flat
+from istanas_jax.runs.trained_network import FOLDER
+from istanas_jax.space.connections import reduction_cells
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
+from istanas_jax.storage.files import as_path, in_bucket
+
+PHASES = ("search", "retrain", "train")  # parts of a config, and beginnings of phases' names
+
+
+@dataclass
+class Facts:
+    """Of one run; what it has not come to, or did not write down, is None or empty."""
+
+    path: str
+    name: str
+    config: dict
+    state: str  # "finished", "searched", "running", "stopped"
+    started: dict  # command, config, overrides, defaults, versions, commit
+    rows: list[dict]  # of metrics.jsonl
+    result: dict | None
+    ended: dict[str, dict]  # figures of the phases that came to their end: "search 0"
+    searches: dict[str, list[dict]]  # of replay.jsonl
+    when: float | None  # of the last sign of life, in seconds since 1970
+    genotype: Genotype | None = None
+    coefficients: list | None = None  # (cells, nodes, s), strongest first
+    counts: Counts | None = None
+    reductions: frozenset[int] = frozenset()  # which cells of the net are reduction cells
+    versions: dict = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)  # about what could not be read
+
+    @property
+    def schedule(self) -> str:
+        return str(self.config.get("schedule", "run"))
+
+    @property
+    def seconds(self) -> dict[str, dict[str, float]]:
+        """By phase: in all, and by kind; of a phase under way as its last epoch ended."""
+        spent = {row["phase"]: row["seconds"] for row in self.rows if row.get("seconds")}
+        for name in self.ended:  # its stages are part of it
+            spent = {
+                phase: s for phase, s in spent.items() if not phase.startswith(f"{name} stage")
+            }
+        return spent | {name: figures["seconds"] for name, figures in self.ended.items()}
+
+    @property
+    def total_seconds(self) -> float | None:
+        spent = [seconds.get("total", 0) for seconds in self.seconds.values()]
+        return sum(spent) if spent else None
+
+
+def is_run(folder: str | os.PathLike) -> bool:
+    return (as_path(folder) / "config.json").exists()
+
+
+def gather(path: str | os.PathLike) -> Facts:
+    """All about the run in this folder; a ValueError if there is none."""
+    workdir = Workdir(path, writes=False)
+    folder = workdir.path
+    config = _json(workdir, "config.json")
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds no run: there is no config.json in it")
+    rows_file = folder / metrics.METRICS
+    facts = Facts(
+        path=os.fspath(path),
+        name=PurePath(os.path.abspath(path) if not in_bucket(path) else path).name,
+        config=config,
+        state="",
+        started=_json(workdir, "started.json") or {},
+        rows=metrics.read(rows_file) if rows_file.exists() else [],
+        result=_json(workdir, "result.json"),
+        ended=_ended(workdir, config),
+        searches={},
+        when=last_sign(folder),
+    )
+    facts.state = state(workdir, facts)
+    try:
+        facts.searches = replay.read(folder)
+    except (ValueError, KeyError, TypeError) as error:
+        facts.remarks.append(f"{metrics.REPLAY} cannot be read: {error}.")
+    _find_genotype(workdir, facts)
+    _measure(folder, facts)
+    return facts
+
+
+def state(workdir: Workdir, facts: Facts) -> str:
+    """In a word; a run in a bucket has no lock, so one under way looks stopped."""
+    if facts.result is not None:
+        return "finished"
+    if _locked(workdir.path / LOCK):
+        return "running"
+    runs = (facts.config.get("search") or {}).get("runs")
+    searched = all(f"search {number}" in facts.ended for number in range(runs or 0))
+    return "searched" if runs and searched and not _has_begun(facts, "retrain") else "stopped"
+
+
+def last_sign(folder: epath.Path) -> float | None:
+    """When the newest of the files was written that a run writes as it goes."""
+    names = ("config.json", metrics.METRICS, metrics.REPLAY, "result.json")
+    times = [(folder / name).stat().mtime for name in names if (folder / name).exists()]
+    return float(max(times)) if times else None
+
+
+def differences(facts: Facts) -> dict[str, Any] | None:
+    """Defaults of the keys that differ from those of the config file, as the run wrote them down
+    when it started; None if it did not. The file itself is a program, and is never run here."""
+    default = facts.started.get("defaults")
+    if not isinstance(default, dict):
+        return None
+    before, now = flat(default), flat(facts.config)
+    keys = sorted(before.keys() | now.keys())
+    return {key: before.get(key) for key in keys if before.get(key) != now.get(key)}
+
+
+def _json(workdir: Workdir, name: str) -> Any:
+    try:
+        return workdir.read(name)
+    except ImportError:
+        raise ValueError(
+            f"{workdir.path} needs the package gcsfs, see requirements-tpu.txt"
+        ) from None
+
+
+def _ended(workdir: Workdir, config: dict) -> dict[str, dict]:
+    ended = {}
+    for kind in PHASES:
+        for number in range((config.get(kind) or {}).get("runs", 1)):
+            figures = _json(workdir, f"{kind}_{number}.json")
+            if figures is not None:
+                if kind == "search":
+                    figures = read_search(figures, config)
+                ended[f"{kind} {number}"] = figures
+    return ended
+
+
+def _has_begun(facts: Facts, kind: str) -> bool:
+    return any(row["phase"].startswith(kind) for row in facts.rows)
+
+
+def _locked(path: epath.Path) -> bool:
+    """Whether a process works in the folder."""
+    if in_bucket(path) or not path.exists():
+        return False
+    with open(path) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _find_genotype(workdir: Workdir, facts: Facts) -> None:
+    """The run's own, or that of the last recovery, with its coefficients where they are known."""
+    found = _json(workdir, "genotype.json")
+    ended = [figures for name, figures in facts.ended.items() if name.startswith("search")]
+    if found is not None:
+        facts.genotype = Genotype.from_dict(found)
+        same = [f for f in ended if Genotype.from_dict(f["genotype"]) == facts.genotype]
+        facts.coefficients = same[0]["coefficients"] if same else None
+    elif facts.searches:
+        last = list(facts.searches.values())[-1][-1]
+        facts.genotype = Genotype.from_supports(*last["support"])
+        facts.coefficients = last["coefficients"]
+
+
+def _measure(folder: epath.Path, facts: Facts) -> None:
+    """Sizes of the target net: of the trained one, or as far as the config tells."""
+    facts.versions = dict(facts.started.get("versions") or {})
+    net, image_size = _net_of_config(facts)
+    if (folder / FOLDER).exists():
+        try:
+            about = read_about(folder / FOLDER)
+            facts.versions = facts.versions or about.get("versions", {})
+            net, image_size = about["net"], about["image_size"]
+        except (CheckpointError, KeyError) as error:
+            facts.remarks.append(f"The trained network cannot be read: {error}.")
+    if facts.genotype is not None and net and net["classes"] and image_size:
+        facts.counts = count(TargetNet(facts.genotype, **net), image_size)
+        facts.reductions = reduction_cells(net["cells"])
+
+
+def _net_of_config(facts: Facts) -> tuple[dict | None, int]:
+    data = facts.config.get("data") or {}
+    phase = facts.config.get("retrain") or facts.config.get("train")
+    if not phase or not data.get("image_channels"):
+        return None, 0
+    one_stage = phase.get("one_stage_norms", facts.schedule == "one_stage")
+    net = {key: phase[key] for key in ("cells", "channels", "stem", "dtype")}
+    net |= {"classes": data.get("classes"), "image_channels": data["image_channels"]}
+    net["regime"] = "one_stage" if one_stage else "retrain"
+    return net, data.get("image_size", 0)

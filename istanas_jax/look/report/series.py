@@ -1,0 +1,114 @@
+"""The numbers behind the charts of a run's page, from the rows of its metrics.jsonl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from istanas_jax.look import drawing
+from istanas_jax.look.report.facts import Facts
+from istanas_jax.space.connections import OPERATIONS
+
+# Title, unit, and the keys of a row that are shown together.
+CHARTS = (
+    ("Loss", "", {"loss": "training", "heldout_loss": "held-out", "b_loss": "images of b"}),
+    (
+        "Accuracy",
+        "%",
+        {"accuracy": "training", "heldout_accuracy": "held-out", "b_accuracy": "images of b"},
+    ),
+    ("Distance of z", "", {"distance": "mean of the nodes, between least and most"}),
+    ("Nodes", "", {"frozen": "frozen", "changed": "changes in the epoch"}),
+    ("Learning rate", "", {"learning_rate": "of the weights"}),
+    ("Images per second", "", {"images_per_second": "at the end of the epoch"}),
+    ("Device waiting, at most", "%", {"outside": "time of the host outside steps"}),
+)
+KINDS = ("compile", "data", "step", "recovery", "checkpoint", "evaluation", "log")
+
+
+def operations() -> list[dict[str, str]]:
+    """Name and colour of each candidate operation, by number."""
+    return [{"name": name, "colour": drawing.colour_of(name)} for name in OPERATIONS]
+
+
+def charts(facts: Facts) -> list[dict]:
+    """Per kind of phase and quantity a chart, with a line per phase and key."""
+    phases: dict[str, list[dict]] = {}
+    for row in facts.rows:
+        phases.setdefault(row["phase"], []).append(row)
+    phases = {phase: _with_outside(rows) for phase, rows in phases.items()}
+    found = []
+    for kind in dict.fromkeys(phase.split(" ")[0] for phase in phases):
+        own = {phase: rows for phase, rows in phases.items() if phase.split(" ")[0] == kind}
+        for title, unit, keys in CHARTS:
+            lines = [
+                {"phase": phase, "key": key, "name": name} | line
+                for phase, rows in own.items()
+                for key, name in keys.items()
+                if (line := _line(rows, key, 100 if key.endswith("accuracy") else 1))
+            ]
+            if lines and not (title == "Nodes" and not any(any(line["y"]) for line in lines)):
+                found.append({"kind": kind, "title": title, "unit": unit, "lines": lines})
+    return found
+
+
+def time(facts: Facts) -> list[dict]:
+    """Per phase the seconds by kind, the rest as `other`."""
+    bars = []
+    for phase, seconds in facts.seconds.items():
+        parts = {kind: seconds[kind] for kind in KINDS if seconds.get(kind)}
+        total = seconds.get("total", sum(parts.values()))
+        other = total - sum(parts.values())
+        if other > 0.005 * total:
+            parts["other"] = round(other, 3)
+        bars.append({"phase": phase, "total": total, "parts": parts})
+    return bars
+
+
+def _with_outside(rows: Sequence[Mapping[str, Any]]) -> list[dict]:
+    """Adds which part of each epoch's time the host spent on other things than steps."""
+    extended = []
+    for before, row in pairwise([{}, *rows]):
+        spent = _since(row.get("seconds") or {}, before.get("seconds") or {})
+        working = spent.get("total", 0) - spent.get("compile", 0)
+        share = {}
+        if working > 0 and spent.get("step", 0) > 0:
+            share["outside"] = 100 * max(0.0, 1 - spent["step"] / working)
+        extended.append({**row, **share})
+    return extended
+
+
+def _since(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {kind: value - before.get(kind, 0) for kind, value in now.items()}
+
+
+def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | None:
+    """x and y, and of lists the least and most as well; None if there is nothing to show."""
+    x, y, low, high = [], [], [], []
+    for row in rows:
+        values = [factor * value for value in numbers(row.get(key))]
+        if values:
+            x.append(row.get("epoch", row["step"]))
+            y.append(_short(sum(values) / len(values)))
+            low.append(_short(min(values)))
+            high.append(_short(max(values)))
+    if not x:
+        return None
+    return {"x": x, "y": y} | ({"low": low, "high": high} if low != high else {})
+
+
+def numbers(value: Any) -> list[float]:
+    """All numbers in it; what is none, like "nan", is left out."""
+    if isinstance(value, list):
+        return [number for item in value for number in numbers(item)]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return []
+    return [number] if math.isfinite(number) else []
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")

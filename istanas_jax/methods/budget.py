@@ -1,0 +1,172 @@
+"""Architectures within a budget: at most so many parameters and multiply-adds in the target net.
+
+Costs are sums over connections, so this is a knapsack with one choice per node: from z, take for
+each node the pair (s connections) that has the most |z| and lets the whole stay within the budget.
+"""
+
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from istanas_jax.networks.counting import cell_places, count, operation_work
+from istanas_jax.networks.operations import REGIMES
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.space.connections import NUM_INPUTS, OPERATIONS, num_candidates, split_index
+
+KINDS = ("parameters", "multiply_adds")
+HALVINGS = 60  # of the interval that holds the price of a unit of cost
+
+
+class Budget:
+    """Which supports are allowed.
+
+    Args:
+      net: the target net, with any genotype; its auxiliary head is not counted.
+      limits: `max_parameters` and `max_multiply_adds`; 0 sets no limit.
+      distinct: the connections of a node must have different predecessors.
+    """
+
+    def __init__(
+        self,
+        net: TargetNet,
+        image_size: int,
+        *,
+        nodes: int,
+        s: int,
+        limits: tuple[int, int],
+        distinct: bool = False,
+    ):
+        self.limits = np.array([limit or np.inf for limit in limits])
+        self.picks = [_picks(j, s, distinct) for j in range(nodes)]
+        self.single = _connection_costs(net, image_size, nodes)
+        # Per cell type and node: the cost of each choice.
+        self.costs = [
+            [self.single[kind][j][self.picks[j]].sum(1) for j in range(nodes)] for kind in range(2)
+        ]
+        counted = count(net.clone(auxiliary=False), image_size)
+        own = [
+            sum(self.cost_of(kind, j, picks) for j, picks in enumerate(support))
+            for kind, support in enumerate(net.genotype.supports())
+        ]
+        self.base = np.array([getattr(counted, kind) for kind in KINDS]) - sum(own)
+        self._check_possible()
+
+    def cost_of(self, kind: int, node: int, picks) -> np.ndarray:
+        """(parameters, multiply-adds) of a node's connections."""
+        return self.single[kind][node][list(picks)].sum(0)
+
+    def total(self, support: Int[np.ndarray, "2 nodes s"]) -> np.ndarray:
+        """(parameters, multiply-adds) of the target net."""
+        return self.base + sum(
+            self.cost_of(kind, j, picks)
+            for kind, cell in enumerate(support)
+            for j, picks in enumerate(cell)
+        )
+
+    def choose(
+        self,
+        strength: Float[np.ndarray, "2 nodes n"],
+        support: Int[np.ndarray, "2 nodes s"],
+        frozen: Bool[np.ndarray, "2 nodes"],
+    ) -> tuple[Int[np.ndarray, "2 nodes s"], bool]:
+        """The support itself if it is within the budget, else the best that is; and whether the
+        budget decided. Frozen nodes keep theirs."""
+        if np.all(self.total(support) <= self.limits):
+            return support, False
+        scores = [
+            [strength[kind, j][self.picks[j]].sum(1) for j in range(len(self.picks))]
+            for kind in range(2)
+        ]
+        places = [(kind, j) for kind in range(2) for j in range(len(self.picks))]
+        fixed = {p: self._index(p[1], support[p]) for p in places if frozen[p]}
+        chosen = self._by_price(scores, fixed)
+        # The price has left something over: give it to the nodes that it hit hardest.
+        free = sorted(
+            (p for p in places if p not in fixed),
+            key=lambda p: scores[p[0]][p[1]][chosen[p]] - scores[p[0]][p[1]].max(),
+        )
+        changed = True
+        while changed:
+            changed = False
+            for kind, j in free:
+                others = self._sum(chosen) - self.costs[kind][j][chosen[kind, j]]
+                fits = np.all(others + self.costs[kind][j] <= self.limits, axis=1)
+                best = int(np.argmax(np.where(fits, scores[kind][j], -np.inf)))
+                if scores[kind][j][best] > scores[kind][j][chosen[kind, j]]:
+                    chosen[kind, j], changed = best, True
+        picked = np.array(support)
+        for kind, j in free:
+            picks = self.picks[j][chosen[kind, j]]
+            # Strongest first, ties to the lower index.
+            picked[kind, j] = picks[np.argsort(-strength[kind, j][picks], kind="stable")]
+        return picked, True
+
+    def _by_price(self, scores, fixed: dict) -> dict:
+        """Each node its best choice when cost has a price, the lowest that keeps the budget."""
+        weight = 1 / np.where(np.isfinite(self.limits), self.limits, np.inf)
+
+        def at(price: float) -> dict:
+            chosen = dict(fixed)
+            for kind in range(2):
+                for j in range(len(self.picks)):
+                    if (kind, j) not in fixed:
+                        cost = self.costs[kind][j] @ weight
+                        value = -cost if np.isinf(price) else scores[kind][j] - price * cost
+                        chosen[kind, j] = int(np.argmax(value))
+            return chosen
+
+        low, high = 0.0, 1.0
+        while not self._fits(at(high)) and high < 1e30:
+            high *= 10
+        if not self._fits(at(high)):
+            return at(np.inf)
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._fits(at(middle)) else (middle, high)
+        return at(high)
+
+    def _check_possible(self) -> None:
+        none = [[np.zeros(len(picks)) for picks in self.picks]] * 2
+        for kind, name in enumerate(KINDS):
+            least = self.base[kind] + sum(c[:, kind].min() for cell in self.costs for c in cell)
+            if least > self.limits[kind]:
+                raise ValueError(
+                    f"search.budget.max_{name} is {self.limits[kind]:,.0f}, but the smallest "
+                    f"network has {least:,.0f}"
+                )
+        if not self._fits(self._by_price(none, {})):
+            raise ValueError("search.budget: no network was found that keeps both limits at once")
+
+    def _fits(self, chosen: dict) -> bool:
+        return bool(np.all(self._sum(chosen) <= self.limits))
+
+    def _sum(self, chosen: dict) -> np.ndarray:
+        return self.base + sum(self.costs[kind][j][index] for (kind, j), index in chosen.items())
+
+    def _index(self, node: int, picks) -> int:
+        return int(np.flatnonzero((self.picks[node] == np.sort(picks)).all(1))[0])
+
+
+def _picks(node: int, s: int, distinct: bool) -> Int[np.ndarray, "choices s"]:
+    """All that a node may choose, each choice in rising order."""
+    picks = np.array(list(combinations(range(num_candidates(node)), s)))
+    if distinct:
+        predecessors = split_index(picks)[0]
+        picks = picks[(np.diff(predecessors, axis=1) > 0).all(1)]
+    return picks
+
+
+def _connection_costs(net: TargetNet, image_size: int, nodes: int) -> list[list[np.ndarray]]:
+    """Per cell type and node: (candidates, 2), summed over the cells of that type."""
+    costs = [[np.zeros((num_candidates(j), 2), np.int64) for j in range(nodes)] for _ in range(2)]
+    regime = REGIMES[net.regime]
+    for plan, outer, inner in cell_places(net, image_size):
+        for j in range(nodes):
+            for flat in range(num_candidates(j)):
+                predecessor, op = split_index(flat)
+                from_input = predecessor < NUM_INPUTS
+                size, stride = (outer, 1 + plan.reduction) if from_input else (inner, 1)
+                work = operation_work(OPERATIONS[op], plan.channels, size, stride, regime)
+                costs[int(plan.reduction)][j][flat] += [getattr(work, kind) for kind in KINDS]
+    return costs

@@ -1,0 +1,39 @@
+"""Eq. (gamma): the coefficients go into the batch norms, and a plain target net remains.
+
+Every active operation of a one-stage net ends in a batch norm, so multiplying its output by a
+coefficient is the same as multiplying scale and shift of that norm.
+"""
+
+from jaxtyping import Array, Float
+
+from istanas_jax.networks import operations
+from istanas_jax.networks.cells import operation_name
+from istanas_jax.networks.target_net import TargetNet, cell_name
+from istanas_jax.space.connections import NUM_INPUTS
+
+
+def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes s"]) -> dict:
+    """Parameters with which the net gives without coefficients what it gave with them.
+
+    Args:
+      coefficients: of the normal and the reduction cell, strongest connection first.
+    """
+    g, regime = net.genotype, operations.REGIMES[net.regime]
+    absorbed = dict(params)
+    for index, plan in enumerate(net.plans()):
+        name = cell_name(index)
+        cell = dict(params[name])
+        for j, node in enumerate(g.reduce if plan.reduction else g.normal):
+            for k, (op, predecessor) in enumerate(node):
+                stride = 2 if plan.reduction and predecessor < NUM_INPUTS else 1
+                last = operations.num_norms(op, stride, regime) - 1
+                if last < 0 or not regime.affine:
+                    raise ValueError(f"{op} of {name} ends in no batch norm that could absorb")
+                # A genotype lists the weaker pick first.
+                coefficient = coefficients[int(plan.reduction), j, len(node) - 1 - k]
+                weights = dict(cell[operation_name(j, k)])
+                for weight in (f"scale{last}", f"shift{last}"):
+                    weights[weight] = weights[weight] * coefficient
+                cell[operation_name(j, k)] = weights
+        absorbed[name] = cell
+    return absorbed

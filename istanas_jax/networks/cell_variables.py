@@ -1,0 +1,101 @@
+"""The variables of a super-net's cell: all candidates, whatever of them runs."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode, init_stats, update_stats
+from istanas_jax.networks.cells import CellPlan, declare_weights
+from istanas_jax.networks.dynamic import CellSpec
+from istanas_jax.networks.operations import MAX_NORMS, Weights
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, num_edges
+
+GROUP_NAMES = {False: ("edges",), True: ("edges_from_inputs", "edges_from_nodes")}
+
+
+class CellVariables(NamedTuple):
+    """The values of a cell's variables; cells of equal shapes can be stacked and scanned over."""
+
+    pre0: Weights
+    pre1: Weights
+    groups: tuple[
+        dict[str, Weights], ...
+    ]  # per group of edges and operation, stacked over its sets
+    pre_stats: Float[Array, "2 norms=1 2 C"]
+    stats: Float[Array, "edges ops norms 2 C"]
+
+
+class _EdgeGroup(nn.Module):
+    """Weights of all operations on a group of edges."""
+
+    spec: CellSpec
+    group: int
+
+    @nn.compact
+    def __call__(self) -> dict[str, Weights]:
+        stride, size = self.spec.strides[self.group], self.spec.num_sets(self.group)
+        return {
+            op: _Stacked(tuple(shapes.items()), (size,), name=op)()
+            for op in OPERATIONS
+            if (shapes := self.spec.shapes(op, stride))
+        }
+
+
+class _Stacked(nn.Module):
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    stack: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self) -> Weights:
+        return declare_weights(self, dict(self.shapes), self.stack)
+
+
+class SuperCell(nn.Module):
+    """Owns the variables of a cell with all candidates; `run_cell` computes with them."""
+
+    plan: CellPlan
+    spec: CellSpec
+
+    def setup(self):
+        plan, spec = self.plan, self.spec
+        for name, channels, halve in (
+            ("pre0", plan.in0, plan.halve),
+            ("pre1", plan.in1, False),
+        ):
+            shapes = operations.preprocess_shapes(channels, plan.channels, halve, spec.regime)
+            setattr(self, name, _Stacked(tuple(shapes.items())))
+        for group, name in enumerate(GROUP_NAMES[plan.reduction]):
+            setattr(self, name, _EdgeGroup(spec, group))
+        edges, c, part = num_edges(spec.num_nodes), plan.channels, spec.op_channels
+        self.pre_moments = self.variable(
+            "batch_stats", "pre_stats", lambda: jnp.stack([init_stats(1, c)] * 2)
+        )
+        self.moments = self.variable(
+            "batch_stats",
+            "stats",
+            lambda: jnp.broadcast_to(
+                init_stats(MAX_NORMS, part)[None, None], (edges, NUM_OPS, MAX_NORMS, 2, part)
+            ),
+        )
+
+    def __call__(self) -> CellVariables:
+        groups = tuple(getattr(self, name)() for name in GROUP_NAMES[self.plan.reduction])
+        return CellVariables(
+            self.pre0(), self.pre1(), groups, self.pre_moments.value, self.moments.value
+        )
+
+    def move_stats(self, pre_stats: Array, stats: Array) -> None:
+        self.pre_moments.value, self.moments.value = pre_stats, stats
+
+
+def preprocess(cell: CellVariables, s0, s1, mode: Mode):
+    x0, stats0 = operations.preprocess(s0, cell.pre0, cell.pre_stats[0], mode=mode)
+    x1, stats1 = operations.preprocess(s1, cell.pre1, cell.pre_stats[1], mode=mode)
+    return x0, x1, update_stats(cell.pre_stats, jnp.stack([stats0, stats1]))
+
+
+def output(nodes: Float[Array, "nodes B H W C"]) -> Float[Array, "B H W nodes*C"]:
+    return jnp.moveaxis(nodes, 0, 3).reshape(*nodes.shape[1:4], -1)

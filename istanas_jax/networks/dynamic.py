@@ -1,0 +1,350 @@
+"""The dynamic cell: only the connections in the support run, and the support is data.
+
+A cell's nodes have s slots each. A slot reads one predecessor and runs one operation on it, both
+given as numbers: `lax.switch` picks the operation, so XLA compiles every operation once for a
+cell and executes one per slot. A loop over the slots fills the buffer of the cell's states.
+
+Differentiating `lax.switch` as it is would keep what every branch needs for its gradient. So the
+whole loop has a gradient of its own: it keeps the states, which are the cell's output anyway, and
+the backward loop runs each slot's operation again inside its branch. That costs about one extra
+forward pass, and the memory is that of the states.
+
+The weights of a slot are one vector, long enough for the largest operation: `pack_weights` cuts
+them from the weights of all candidates, a branch takes its own part.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from istanas_jax.devices.platforms import by_platform
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode
+from istanas_jax.networks.operations import NormRegime, Weights
+from istanas_jax.space.connections import (
+    NUM_INPUTS,
+    NUM_OPS,
+    OPERATIONS,
+    edge_index,
+    num_predecessors,
+    split_index,
+)
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """All that is static about a super-net's cell.
+
+    Edges that leave an input have stride 2 in a reduction cell, and other weights than the rest
+    (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
+    stride, and within a group all edges have weights of the same shapes.
+
+    With `shared`, all edges of a group use one set of weights per operation.
+
+    Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
+    """
+
+    channels: int
+    reduction: bool
+    num_nodes: int
+    s: int
+    regime: NormRegime
+    partial: int = 1  # operations see one channel in so many
+    candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
+    recompute: bool = False  # operations run again in the backward pass
+    shared: bool = False
+
+    def __post_init__(self):
+        part, over = divmod(self.channels, self.partial)
+        if over or (self.reduction and part % 2):
+            even = "an even number" if self.reduction else "a whole number"
+            raise ValueError(
+                f"{self.channels} channels of which operations see one in {self.partial}: must be "
+                f"{even} of channels"
+            )
+
+    @property
+    def op_channels(self) -> int:
+        """That an operation sees."""
+        return self.channels // self.partial
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (2, 1) if self.reduction else (1,)
+
+    @property
+    def groups(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The edges of each group as (node, predecessor), in order."""
+        edges = [(j, i) for j in range(self.num_nodes) for i in range(num_predecessors(j))]
+        if not self.reduction:
+            return (tuple(edges),)
+        return (
+            tuple(edge for edge in edges if edge[1] < NUM_INPUTS),
+            tuple(edge for edge in edges if edge[1] >= NUM_INPUTS),
+        )
+
+    def num_sets(self, group: int) -> int:
+        """Sets of weights that an operation has in a group."""
+        return 1 if self.shared else len(self.groups[group])
+
+    def place(self, group: int, node: int, predecessor: int) -> int:
+        """Number of the set of weights that an edge of the group uses."""
+        return 0 if self.shared else self.groups[group].index((node, predecessor))
+
+    def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
+        return operations.weight_shapes(op, self.op_channels, stride, self.regime)
+
+    @property
+    def vector_size(self) -> int:
+        """Length of the weights of the largest operation."""
+        sizes = (self.shapes(op, t).values() for op in OPERATIONS for t in self.strides)
+        return max(sum(map(math.prod, shapes)) for shapes in sizes)
+
+
+class Slots(NamedTuple):
+    """What each slot of a cell does; node by node, strongest connection first."""
+
+    op: Int[Array, " slots"]
+    predecessor: Int[Array, " slots"]
+    edge: Int[Array, " slots"]  # number of the edge in the cell
+    group: Int[Array, " slots"]
+    place: Int[Array, " slots"]  # number of its set of weights in the group
+    coefficient: Float[Array, " slots"]
+
+
+def make_slots(
+    support: Int[Array, "nodes s"], coefficients: Float[Array, "nodes s"], spec: CellSpec
+) -> Slots:
+    support, coefficients = jnp.asarray(support), jnp.asarray(coefficients)
+    predecessor, op = split_index(support)
+    node = lax.broadcasted_iota(support.dtype, support.shape, 0)
+    if spec.reduction:
+        group = (predecessor >= NUM_INPUTS).astype(support.dtype)
+        from_input = node * NUM_INPUTS + predecessor
+        from_node = node * (node - 1) // 2 + predecessor - NUM_INPUTS
+        place = jnp.where(group == 0, from_input, from_node)
+    else:
+        group = jnp.zeros_like(support)
+        place = edge_index(node, predecessor)
+    if spec.shared:
+        place = jnp.zeros_like(place)
+    columns = (op, predecessor, edge_index(node, predecessor), group, place, coefficients)
+    return Slots(*(column.reshape(-1) for column in columns))
+
+
+def pack_weights(
+    groups: list[dict[str, Weights]], slots: Slots, spec: CellSpec
+) -> Float[Array, "slots size"]:
+    """The weights of the active connections, one vector per slot.
+
+    `groups` holds, per group and operation, all sets of weights along the first axis. Those
+    that are not active get a gradient of exactly 0.
+    """
+    vectors = jnp.zeros((slots.op.size, spec.vector_size))
+    for group, by_op in enumerate(groups):
+        for op, weights in by_op.items():
+            active = (slots.group == group) & (slots.op == OPERATIONS.index(op))
+            names = spec.shapes(op, spec.strides[group])
+            parts = [jnp.asarray(weights[name]).at[slots.place].get(mode="clip") for name in names]
+            flat = jnp.concatenate([part.reshape(active.size, -1) for part in parts], 1)
+            flat = jnp.pad(flat, [(0, 0), (0, spec.vector_size - flat.shape[1])])
+            vectors = jnp.where(active[:, None], flat, vectors)
+    return vectors
+
+
+def run_slots(
+    x0: Float[Array, "B H W C"],
+    x1: Float[Array, "B H W C"],
+    vectors: Float[Array, "slots size"],
+    slots: Slots,
+    stats: Float[Array, "slots norms 2 C"],
+    *,
+    spec: CellSpec,
+    mode: Mode,
+) -> tuple[Float[Array, "nodes B Ho Wo C"], Float[Array, "slots norms 2 C"]]:
+    """The cell's nodes, and what the active statistics should move towards."""
+    static = (spec, mode)
+    return _run(static, x0, x1, vectors, slots.coefficient, slots, stats)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(static, x0, x1, vectors, coefficients, slots, stats):
+    states, batch = _forward(static, x0, x1, vectors, coefficients, slots, stats)
+    return _nodes(static[0], states), batch
+
+
+def _run_fwd(static, x0, x1, vectors, coefficients, slots, stats):
+    # The gradient of b needs none of W: what is not differentiated is marked by its absence.
+    weights_move = vectors.perturbed
+    x0, x1, vectors, coefficients, slots, stats = jax.tree.map(
+        lambda leaf: leaf.value,
+        (x0, x1, vectors, coefficients, slots, stats),
+        is_leaf=lambda leaf: hasattr(leaf, "perturbed"),
+    )
+    states, batch = _forward(static, x0, x1, vectors, coefficients, slots, stats)
+    marker = () if weights_move else None
+    residuals = (states, vectors, coefficients, slots, stats, marker)
+    return (_nodes(static[0], states), batch), residuals
+
+
+def _run_bwd(static, residuals, cotangents):
+    *arrays, marker = residuals
+    dx0, dx1, dvectors, dcoefficients = _backward(
+        static, *arrays, cotangents[0], weights_move=marker is not None
+    )
+    return dx0, dx1, dvectors, dcoefficients, None, None
+
+
+_run.defvjp(_run_fwd, _run_bwd, symbolic_zeros=True)
+
+
+def _forward(static, x0, x1, vectors, coefficients, slots, stats):
+    """All states of the cell, and the batch's statistics of every slot."""
+    spec, mode = static
+
+    def fill_slot(t, carry, states):
+        slot = jax.tree.map(lambda x: x[t], slots)
+
+        def branch(operation, group):
+            def run(carry):
+                node, batch = carry
+                x = _read(states, slot.predecessor, group)
+                y, moments = operation(x, vectors[t], stats[t])
+                node = node + coefficients[t].astype(y.dtype) * y
+                return node, lax.dynamic_update_index_in_dim(batch, moments, t, 0)
+
+            return run
+
+        return _switch(slot, [branch(*b) for b in _operations(spec, mode)], carry)
+
+    def fill_node(j, carry):
+        states, batch = carry
+        node, batch = lax.fori_loop(
+            0,
+            spec.s,
+            lambda k, carry: fill_slot(j * spec.s + k, carry, states),
+            (jnp.zeros_like(states[-1][0]), batch),
+        )
+        return _write(states, node, j + NUM_INPUTS, len(states) - 1), batch
+
+    return lax.fori_loop(0, spec.num_nodes, fill_node, (_first_states(spec, x0, x1), stats))
+
+
+def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, weights_move):
+    """Gradients by running the slots in reverse, each operation once more."""
+    spec, mode = static
+    last = slots.op.size - 1
+
+    def undo_slot(n, carry):
+        t = last - n
+        slot = jax.tree.map(lambda x: x[t], slots)
+        grads = carry[0]
+        dnode = _read(grads, t // spec.s + NUM_INPUTS, len(grads) - 1)
+
+        def branch(operation, group):
+            def run(carry):
+                grads, dvectors, dcoefficients = carry
+                x = _read(states, slot.predecessor, group)
+                f = lambda x, v, w: w.astype(x.dtype) * operation(x, v, stats[t])[0]  # noqa: E731
+                if weights_move:
+                    _, vjp = jax.vjp(f, x, vectors[t], coefficients[t])
+                    dx, dvector, dcoefficient = vjp(dnode)
+                    dvectors = lax.dynamic_update_index_in_dim(dvectors, dvector, t, 0)
+                else:
+                    _, vjp = jax.vjp(lambda x, w: f(x, vectors[t], w), x, coefficients[t])
+                    dx, dcoefficient = vjp(dnode)
+                dcoefficients = dcoefficients.at[t].set(dcoefficient)
+                total = _read(grads, slot.predecessor, group) + dx
+                return _write(grads, total, slot.predecessor, group), dvectors, dcoefficients
+
+            return run
+
+        return _switch(slot, [branch(*b) for b in _operations(spec, mode)], carry)
+
+    inputs = jnp.zeros((NUM_INPUTS, *states[0].shape[1:]), dnodes.dtype)
+    grads = (inputs, dnodes) if spec.reduction else (jnp.concatenate([inputs, dnodes]),)
+    start = (grads, jnp.zeros_like(vectors), jnp.zeros_like(coefficients))
+    grads, dvectors, dcoefficients = lax.fori_loop(0, slots.op.size, undo_slot, start)
+    return grads[0][0], grads[0][1], dvectors, dcoefficients
+
+
+def _operations(spec: CellSpec, mode: Mode):
+    """All that a slot can do: ((x, vector, stats) -> (y, batch statistics), group)."""
+
+    def operation(op: str, stride: int):
+        shapes = spec.shapes(op, stride)
+        norms = operations.num_norms(op, stride, spec.regime)
+
+        def run(x, vector, stats):
+            weights, start = {}, 0
+            for name, shape in shapes.items():
+                end = start + math.prod(shape)
+                weights[name], start = vector[start:end].reshape(shape), end
+            y, batch = operations.apply_op(op, x, weights, stats[:norms], stride=stride, mode=mode)
+            return y, jnp.concatenate([batch, stats[norms:]])
+
+        return run
+
+    return [
+        (operation(op, stride), group)
+        for group, stride in enumerate(spec.strides)
+        for op in OPERATIONS
+    ]
+
+
+def _switch(slot: Slots, branches, carry):
+    """carry -> branch(carry), for the branch of the slot.
+
+    On XLA's CPU backend each branch is a loop of one turn or none, which updates the carry in
+    place: with conditionals a cell takes a fifth longer and a quarter more memory.
+    """
+    number = slot.group * NUM_OPS + slot.op
+
+    def as_loops(number, carry):
+        for n, branch in enumerate(branches):
+            _, carry = lax.while_loop(
+                lambda pending: pending[0],
+                lambda pending, branch=branch: (jnp.bool_(False), branch(pending[1])),
+                (number == n, carry),
+            )
+        return carry
+
+    def as_conditional(number, carry):
+        return lax.switch(number, branches, carry)
+
+    return by_platform(number, carry, cpu=as_loops, default=as_conditional)
+
+
+# The states of a cell: inputs and nodes in one buffer, or, where the inputs are larger, in two.
+
+
+def _first_states(spec: CellSpec, x0, x1):
+    inputs = jnp.stack([x0, x1])
+    batch, height, width, c = x0.shape
+    if spec.reduction:
+        height, width = -(-height // 2), -(-width // 2)
+    nodes = jnp.zeros((spec.num_nodes, batch, height, width, c), x0.dtype)
+    return (inputs, nodes) if spec.reduction else (jnp.concatenate([inputs, nodes]),)
+
+
+def _nodes(spec: CellSpec, states):
+    return states[1] if spec.reduction else states[0][NUM_INPUTS:]
+
+
+def _read(states, state, group: int):
+    if group == 1:
+        state = state - NUM_INPUTS
+    return lax.dynamic_index_in_dim(states[group], state, 0, keepdims=False)
+
+
+def _write(states, value, state, group: int):
+    if group == 1:
+        state = state - NUM_INPUTS
+    written = lax.dynamic_update_index_in_dim(states[group], value, state, 0)
+    return (*states[:group], written, *states[group + 1 :])

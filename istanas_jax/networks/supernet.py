@@ -1,0 +1,218 @@
+"""The super-net: all candidate connections as variables, only those in the support as work.
+
+Three ways to run over the same variables, with equal outputs and gradients:
+
+- dynamic: support and coefficients are arrays and may change at every step; nothing is compiled
+  again (`slots`);
+- static: the support is known when tracing: `select_variables` picks the active weights, and a
+  `TargetNet` with coefficients runs them;
+- dense: all candidates run and are multiplied by a table (`dense`), here one that is 0 outside the
+  support. It costs what DARTS costs, and is the answer the others are tested against.
+"""
+
+import itertools
+from dataclasses import replace
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode, update_stats
+from istanas_jax.networks.cell_variables import (
+    GROUP_NAMES,
+    CellVariables,
+    SuperCell,
+    output,
+    preprocess,
+)
+from istanas_jax.networks.cells import AuxiliaryHead, CellPlan, Classifier, Stem, plan_cells
+from istanas_jax.networks.dense import Mixture, run_cell_dense, run_cell_mixed
+from istanas_jax.networks.dynamic import CellSpec, make_slots, pack_weights, run_slots
+from istanas_jax.networks.target_net import cell_name
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, auxiliary_cell
+
+
+class SuperNet(nn.Module):
+    """The network in search.
+
+    Attributes:
+      regime: "search" (two-stage: batch norms without scale and shift) or "one_stage".
+      partial: operations see one channel in so many, the others pass by (PC-DARTS).
+      candidates: of each cell type and edge the operations that exist, by number; None: all.
+      recompute: with a mixture, operations run again in the backward pass, to save memory.
+      shared: an operation has one set of weights for all edges of a cell that have one stride.
+      dtype: of the activations; parameters and statistics are float32.
+    """
+
+    classes: int
+    cells: int
+    channels: int
+    num_nodes: int = 4
+    s: int = 2
+    stem: str = "cifar"
+    regime: str = "search"
+    auxiliary: bool = False
+    image_channels: int = 3
+    dtype: str = "float32"
+    partial: int = 1
+    candidates: tuple[tuple[tuple[int, ...], ...], ...] | None = None
+    recompute: bool = False
+    shared: bool = False
+
+    def spec(self, plan: CellPlan) -> CellSpec:
+        candidates = None if self.candidates is None else self.candidates[plan.reduction]
+        return CellSpec(
+            plan.channels,
+            plan.reduction,
+            self.num_nodes,
+            self.s,
+            operations.REGIMES[self.regime],
+            self.partial,
+            candidates,
+            self.recompute,
+            self.shared,
+        )
+
+    def plans(self) -> list[CellPlan]:
+        concat = (self.num_nodes, self.num_nodes)
+        return plan_cells(self.stem, self.cells, self.channels, concat)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B H W Cin"],
+        support: Int[Array, "types nodes s"] | None = None,
+        coefficients: Float[Array, "types nodes s"] | None = None,
+        *,
+        train: bool,
+        dense: bool = False,
+        mixture: Mixture | None = None,
+        axis_name: str | None = None,
+    ) -> tuple[Float[Array, "B classes"], Float[Array, "B classes"] | None]:
+        """Logits, and those of the auxiliary head (None in evaluation, or without a head).
+
+        Args:
+          x: normalised images.
+          support: active connections of each node as flat indices, for both cell types.
+          coefficients: their weights.
+          train: normalise by the batch, and move the running statistics.
+          dense: run all candidates, times 0 where they are not in the support.
+          mixture: run all candidates, times what it says; instead of support and coefficients.
+          axis_name: pmapped axis over which batch statistics are shared, if any.
+        """
+        mode = Mode(train, axis_name)
+        stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
+        s0, s1 = stem(x.astype(self.dtype), mode)
+        plans = self.plans()
+        cells = [
+            SuperCell(plan, self.spec(plan), name=cell_name(i)) for i, plan in enumerate(plans)
+        ]
+        auxiliary = None
+        for stretch in _stretches(plans):
+            plan = plans[stretch[0]]
+            spec, kind = self.spec(plan), int(plan.reduction)
+            variables = [cells[i]() for i in stretch]
+            if mixture is not None:
+                run, choice = run_cell_mixed, (mixture.of_type(kind),)
+                variables = list(zip(variables, stretch, strict=True))  # numbered
+            else:
+                run = run_cell_dense if dense else run_cell
+                choice = (support[kind], coefficients[kind])
+                spec = replace(spec, s=support.shape[-1])
+            s0, s1, moved = _run_stretch(run, variables, s0, s1, choice, spec, mode)
+            if train and not self.is_initializing():
+                for i, stats in zip(stretch, moved, strict=True):
+                    cells[i].move_stats(*stats)
+            wanted = self.auxiliary and (train or self.is_initializing())
+            if wanted and auxiliary_cell(self.cells) in stretch:
+                head = AuxiliaryHead(self.stem, self.classes, name="auxiliary")
+                auxiliary = head(s1, mode)
+        return Classifier(self.classes, name="classifier")(s1), auxiliary
+
+
+def _stretches(plans: list[CellPlan]) -> list[list[int]]:
+    """Runs of neighbouring cells of one shape: each is compiled once, whatever its length.
+
+    The auxiliary head follows a reduction cell, and those stand alone.
+    """
+    stretches: list[list[int]] = []
+    for index, plan in enumerate(plans):
+        if index and plan == plans[index - 1] and not plan.reduction:
+            stretches[-1].append(index)
+        else:
+            stretches.append([index])
+    return stretches
+
+
+def _run_stretch(run, variables, s0, s1, choice, spec, mode):
+    if len(variables) == 1:
+        out, moved = run(variables[0], s0, s1, *choice, spec=spec, mode=mode)
+        return s1, out, [moved]
+
+    def body(carry, cell):
+        s0, s1 = carry
+        out, moved = run(cell, s0, s1, *choice, spec=spec, mode=mode)
+        return (s1, out), moved
+
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *variables)
+    (s0, s1), moved = lax.scan(body, (s0, s1), stacked)
+    return s0, s1, [jax.tree.map(lambda x, i=i: x[i], moved) for i in range(len(variables))]
+
+
+def run_cell(cell: CellVariables, s0, s1, support, coefficients, *, spec: CellSpec, mode: Mode):
+    """Dynamic: the cell's output, and its statistics after it."""
+    x0, x1, pre_stats = preprocess(cell, s0, s1, mode)
+    slots = make_slots(support, coefficients, spec)
+    vectors = pack_weights(cell.groups, slots, spec)
+    before = jnp.asarray(cell.stats)[slots.edge, slots.op]
+    nodes, batch = run_slots(x0, x1, vectors, slots, before, spec=spec, mode=mode)
+    after = jnp.asarray(cell.stats).at[slots.edge, slots.op].set(update_stats(before, batch))
+    return output(nodes), (pre_stats, after)
+
+
+def keep_inactive(
+    net: SuperNet,
+    support: Int[Array, "types nodes s"],
+    before,
+    after,
+    *,
+    frozen: Bool[Array, "types nodes"] | None = None,
+):
+    """`after` where connections are active, `before` elsewhere: only W_(S) is ever updated.
+
+    Both are trees in which, somewhere, parameters of the net are found by their names: parameters,
+    momentum, or a whole optimiser state.
+
+    Args:
+      frozen: if given, scale and shift of a node's operations are updated only once it is frozen
+        (Algorithm 2, lines 6 and 7).
+    """
+    weights, norms = {}, {}
+    for reduction in (False, True):
+        regime = operations.REGIMES[net.regime]
+        spec = CellSpec(net.channels, reduction, net.num_nodes, net.s, regime, shared=net.shared)
+        slots = make_slots(support[int(reduction)], jnp.zeros(support.shape[1:]), spec)
+        for group, (name, edges) in enumerate(
+            zip(GROUP_NAMES[reduction], spec.groups, strict=True)
+        ):
+            sets = spec.num_sets(group)
+            at = jnp.where(slots.group == group, slots.place, sets)
+            table = jnp.zeros((sets, NUM_OPS), bool)
+            weights[name] = norms[name] = table.at[at, slots.op].set(True, mode="drop")
+            if frozen is not None and not net.shared:
+                nodes = jnp.array([node for node, _ in edges])
+                norms[name] = weights[name] & frozen[int(reduction)][nodes][:, None]
+
+    def choose(path, old, new):
+        names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+        tables = norms if names and names[-1].startswith(("scale", "shift")) else weights
+        for name, op in itertools.pairwise(names):
+            if name in tables:
+                mask = tables[name][:, OPERATIONS.index(op)]
+                return jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+        return new
+
+    return jax.tree.map_with_path(choose, before, after)

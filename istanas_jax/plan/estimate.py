@@ -1,0 +1,269 @@
+"""Whether a run fits on given devices, and about how long it will take, before it is launched.
+
+The very steps that the run would use are compiled for the devices: for TPU slices by the TPU
+compiler of libtpu, which needs no TPU. Nothing is executed and no data is read.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from istanas_jax.config.checks import check_config
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.networks.counting import count, count_supernet
+from istanas_jax.plan.hlo import estimated_cycles, reduced_bytes
+from istanas_jax.runs.session import Session
+from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, one_stage_net
+from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.space import genotype
+
+# Of a chip, by the start of a topology's name: memory that a program may use, and what its cores
+# run at: the published peak in bfloat16 over the multiply-adds of its matrix units in a cycle.
+TPU_MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
+TPU_GHZ = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75}
+# Of all devices of a CPU together: what `bench step` measured on 2 cores of an AMD EPYC.
+CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
+# Forward passes that a step is worth: a backward pass is two, or one if the weights need no
+# gradient, and the dynamic net runs each operation again in it.
+PASSES = {"search": 7, "dense": 5, "one_stage": 4, "train": 3}
+SMALLEST = 8  # images: batches per chip are tried in multiples of it
+
+
+class Phase(NamedTuple):
+    """A part of the schedule that has a step of its own."""
+
+    name: str
+    task: Any
+    state: Any  # its shapes
+    multiply_adds: int  # of an image, forward
+    passes: int
+    runs: int
+
+
+class OutOfMemory(Exception):
+    """The compiler found no room for a program."""
+
+    def __init__(self, needed: float):
+        self.needed = needed  # bytes
+
+
+def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = print) -> dict:
+    """Compile the steps of all phases for the topology.
+
+    Args:
+      topology: `cpu:8`, or a TPU slice: generation and shape, `v5e:4x8`.
+      say: is told what is going on.
+    """
+    devices = open_topology(topology)
+    check_config(config, len(devices))
+    memory = _memory(topology, len(devices))
+    dataset = outline(config.data)
+    figures = []
+    for phase in _phases(make_session(config, dataset, devices, say)):
+        say(f"{phase.name}: compiling for {topology} ...")
+        try:
+            figures.append(_measure(phase, topology, memory))
+        except OutOfMemory as error:
+            figures.append(_base(phase) | {"memory": error.needed, "fits": False})
+        if not figures[-1]["fits"]:
+            per_chip = _largest_batch(config, topology, dataset, devices, phase, say)
+            figures[-1]["largest_batch_per_chip"] = per_chip
+    return {
+        "topology": topology,
+        "chips": len(devices),
+        "hosts": devices.hosts,
+        "memory_per_chip": memory,
+        "phases": figures,
+        "fits": all(phase["fits"] for phase in figures),
+    }
+
+
+def open_topology(name: str) -> Devices:
+    """The devices, real or not, of `cpu:N` or a TPU slice."""
+    kind, _, shape = name.partition(":")
+    if kind == "cpu" and re.fullmatch("[0-9]{1,3}", shape) and int(shape) > 0:
+        jax.config.update("jax_platforms", "cpu")
+        if jax.config.jax_num_cpu_devices != int(shape):
+            jax.config.update("jax_num_cpu_devices", int(shape))
+        return Devices()
+    if kind not in TPU_MEMORY or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
+        raise ValueError(
+            f"--topology {name} is neither cpu:N, N up to 999, nor a TPU slice such as v5e:4x8; "
+            f"generations: {', '.join(TPU_MEMORY)}"
+        )
+    from jax.experimental import topologies
+
+    jax.config.update("jax_platforms", "cpu")  # where what is not compiled for the slice happens
+    # Nobody to ask which TPU this machine has: it has none.
+    for key, value in (
+        ("TPU_SKIP_MDS_QUERY", "1"),
+        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+        ("TPU_WORKER_HOSTNAMES", "localhost"),
+        ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
+    ):
+        os.environ.setdefault(key, value)
+    if importlib.util.find_spec("libtpu") is None:
+        raise ValueError("TPU plans need the TPU compiler: pip install -r requirements-tpu.txt")
+    try:
+        with _quiet():
+            found = topologies.get_topology_desc(platform="tpu", topology_name=name)
+    except Exception as error:
+        raise ValueError(f"there is no TPU slice {name}: {str(error).splitlines()[0]}") from None
+    return Devices(found.devices)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what libtpu's C++ says on the terminal when it starts."""
+    sys.stderr.flush()
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _memory(topology: str, devices: int) -> float:
+    """Bytes that a device has."""
+    if topology.startswith("cpu"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / devices
+    return TPU_MEMORY[topology.partition(":")[0]] * 2**30
+
+
+def _phases(session: Session) -> list[Phase]:
+    config, size = session.config, session.dataset.image_size
+    schedule, a = config.schedule, config.get("architecture")
+    # An architecture decides about the work; the paper's stands for that which will be found.
+    if a is None:
+        cells = genotype.load(config.genotype)
+    elif (a.nodes, a.s) == (4, 2):
+        cells = genotype.load("ISTA_onestage" if schedule == "one_stage" else "ISTA_twostage")
+    else:
+        cells = genotype.random_genotype(0, num_nodes=a.nodes, s=a.s)
+    work = lambda net: count(net.clone(auxiliary=False), size).multiply_adds  # noqa: E731
+    if schedule == "one_stage":
+        search = OneStageSearch(session)
+        weights = jnp.ones((2, a.nodes, a.s))
+        net = one_stage_net(session, config.train, cells)
+        train = TrainTask(session, net, config.train, kind="train", coefficients=weights)
+        searched = work(one_stage_net(session, config.search, cells))
+        return [
+            Phase("search", search, search.shapes(), searched, PASSES["one_stage"], 1),
+            Phase("train", train, train.shapes(), work(net), PASSES["train"], 1),
+        ]
+    net = retrain_net(session, cells)
+    train = TrainTask(session, net, config.retrain)
+    phases = [
+        Phase("retrain", train, train.shapes(), work(net), PASSES["train"], config.retrain.runs)
+    ]
+    if schedule == "two_stage":
+        phase = config.search
+        search = TwoStageSearch(session, net)
+        small = net.clone(cells=search.net.cells, channels=phase.channels, stem=phase.stem)
+        searched, passes = work(small), PASSES["search"]
+        if search.method.dense:
+            searched, passes = (
+                count_supernet(search.net, image_size=size).multiply_adds,
+                PASSES["dense"],
+            )
+        phases.insert(0, Phase("search", search, search.shapes(), searched, passes, phase.runs))
+    return phases
+
+
+def _base(phase: Phase) -> dict:
+    task = phase.task
+    per_chip = task.batch // len(task.session.devices)
+    return {
+        "phase": phase.name,
+        "batch": task.batch,
+        "batch_per_chip": per_chip,
+        "multiply_adds": per_chip * phase.multiply_adds * phase.passes,
+    }
+
+
+def _measure(phase: Phase, topology: str, memory: float) -> dict:
+    """Compile its step and read what the compiler knows."""
+    begin = time.perf_counter()
+    lowered = phase.task.lower(phase.state)
+    trace = time.perf_counter() - begin
+    compiled, compile_seconds = _compile(lowered, phase.task.session.devices)
+    figures, program = _base(phase), compiled.as_text()
+    needed = _bytes_needed(compiled)
+    if topology.startswith("cpu"):
+        all_devices = len(phase.task.session.devices)
+        seconds = figures["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
+    else:
+        seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[topology.partition(":")[0]])
+    task = phase.task
+    return figures | {
+        "memory": needed,
+        "fits": needed <= memory,
+        "reduced_bytes": reduced_bytes(program),
+        "trace_seconds": trace,
+        "compile_seconds": compile_seconds,
+        "step_seconds": seconds,
+        "epoch_seconds": seconds * task.steps_per_epoch,
+        "schedule_seconds": seconds * task.steps_per_epoch * task.epochs * phase.runs,
+    }
+
+
+def _compile(lowered, devices: Devices) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    try:
+        with _quiet():
+            compiled = devices.compile(lowered)
+    except jax.errors.JaxRuntimeError as error:
+        used = re.search(r"Used ([\d.]+)([KMG]) of", str(error))
+        if not used:
+            raise
+        raise OutOfMemory(float(used[1]) * 1024 ** ("KMG".index(used[2]) + 1)) from None
+    return compiled, time.perf_counter() - begin
+
+
+def _bytes_needed(compiled) -> int:
+    """On one device: the state, a batch, what the step needs meanwhile, and its code."""
+    m = compiled.memory_analysis()
+    return (
+        m.argument_size_in_bytes
+        + m.output_size_in_bytes
+        - m.alias_size_in_bytes
+        + m.temp_size_in_bytes
+        + m.generated_code_size_in_bytes
+    )
+
+
+def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int:
+    """Images per chip, a multiple of SMALLEST, that fit; 0 if none do."""
+    memory = _memory(topology, len(devices))
+
+    def fits(per_chip: int) -> bool:
+        say(f"{phase.name}: trying {per_chip} images per chip ...")
+        smaller = ConfigDict(config.to_dict())
+        smaller[phase.name].batch = per_chip * len(devices)
+        smaller[phase.name].accumulate = 1
+        phases = _phases(make_session(smaller, dataset, devices, say))
+        same = next(other for other in phases if other.name == phase.name)
+        try:
+            return _measure(same, topology, memory)["fits"]
+        except OutOfMemory:
+            return False
+
+    # In units of SMALLEST: `low` fits, `high` does not.
+    low, high = 0, -(-phase.task.batch // len(devices) // SMALLEST)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle * SMALLEST) else (low, middle)
+    return low * SMALLEST

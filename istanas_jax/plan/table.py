@@ -1,0 +1,93 @@
+"""What `plan` found, for people: a page, or the rows of a table."""
+
+from istanas_jax.plan.estimate import CPU_MULTIPLY_ADDS_PER_SECOND
+from istanas_jax.runs.progress import format_seconds
+
+GIB = 2**30
+HEADER = """\
+| config | slice | phase | batch per chip | memory per chip | multiply-adds per chip and step \
+| reduced per step | compilation | step | all epochs |
+|---|---|---|---:|---:|---:|---:|---:|---:|---:|"""
+
+
+def table(figures: dict) -> str:
+    """The figures for a person."""
+    chips, hosts = figures["chips"], figures["hosts"]
+    lines = [
+        f"{figures['topology']}: {chips} chips of {figures['memory_per_chip'] / GIB:.1f} GiB, "
+        f"{hosts} host{'s' * (hosts > 1)}",
+        "",
+    ]
+    for phase in figures["phases"]:
+        lines += [*_phase_lines(phase, chips), ""]
+    timed = [phase for phase in figures["phases"] if "schedule_seconds" in phase]
+    if len(timed) == len(figures["phases"]):
+        whole = sum(phase["schedule_seconds"] for phase in timed)
+        lines.append(f"whole schedule: about {format_seconds(whole)} of steps, if")
+    else:
+        lines.append("assumed:")
+    lines += _assumptions(figures["topology"])
+    return "\n".join(lines)
+
+
+def markdown(figures: dict, name: str) -> str:
+    """A row of a table per phase, under HEADER."""
+    rows = []
+    for phase in figures["phases"]:
+        compiled = "compile_seconds" in phase
+        cells = [
+            name,
+            figures["topology"],
+            phase["phase"],
+            f"{phase['batch_per_chip']}",
+            f"{phase['memory'] / GIB:.2f} GiB" + ("" if phase["fits"] else " (too much)"),
+            f"{phase['multiply_adds'] / 1e9:,.0f} G",
+            f"{phase['reduced_bytes'] / 2**20:.1f} MiB" if compiled else "",
+            f"{phase['compile_seconds']:.0f} s" if compiled else "",
+            f"{1000 * phase['step_seconds']:.3g} ms" if compiled else "",
+            format_seconds(phase["schedule_seconds"]) if compiled else "",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _phase_lines(phase: dict, chips: int) -> list[str]:
+    show = lambda name, value: f"  {name:34}{value}"  # noqa: E731
+    verdict = "fits" if phase["fits"] else "DOES NOT FIT"
+    lines = [
+        phase["phase"],
+        show("batch", f"{phase['batch']}, {phase['batch_per_chip']} per chip"),
+        show("memory per chip", f"{phase['memory'] / GIB:.2f} GiB: {verdict}"),
+        show("multiply-adds per chip and step", f"{phase['multiply_adds']:,}"),
+    ]
+    if "compile_seconds" in phase:
+        lines += [
+            show("reduced across chips per step", f"{phase['reduced_bytes'] / 2**20:.1f} MiB"),
+            show(
+                "compilation",
+                f"{phase['compile_seconds']:.0f} s, and {phase['trace_seconds']:.0f} s of tracing",
+            ),
+            show("step", f"{1000 * phase['step_seconds']:.3g} ms"),
+            show("epoch", format_seconds(phase["epoch_seconds"])),
+            show("all epochs", format_seconds(phase["schedule_seconds"])),
+        ]
+    if (largest := phase.get("largest_batch_per_chip")) is not None:
+        lines.append(show("largest batch per chip that fits", largest))
+        if largest:
+            parts = -(-phase["batch_per_chip"] // largest)
+            while phase["batch_per_chip"] % parts:
+                parts += 1
+            advice = f"--config.{phase['phase']}.accumulate={parts}"
+            lines.append(show("or keep the batch, in parts", advice))
+    return lines
+
+
+def _assumptions(topology: str) -> list[str]:
+    lines = ["  - the architecture found costs what the paper's costs,"]
+    if topology.startswith("cpu"):
+        rate = f"{CPU_MULTIPLY_ADDS_PER_SECOND / 1e9:.0f} G multiply-adds per second"
+        lines.append(f"  - the devices together do {rate}, as 2 cores of an AMD EPYC did,")
+    else:
+        lines.append("  - a step takes the compiler's estimates of its instructions, one by one,")
+    lines.append("  - data, recovery, evaluation and checkpoints come on top, and are small.")
+    return lines

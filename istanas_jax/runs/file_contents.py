@@ -1,0 +1,142 @@
+"""What the files of a run's folder must hold: they are checked as they are read.
+
+Only what is used later is asked for. A run of an older version may have less in its files, and one
+of a newer version more.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from istanas_jax.config.bounds import (
+    ARCHITECTURE,
+    DATA,
+    PHASE,
+    TEXT,
+    Rule,
+    each,
+    number,
+    one_of,
+    whole,
+)
+from istanas_jax.methods.search_accuracy import IMAGES
+from istanas_jax.space.genotype import Genotype
+
+ANY_NUMBER = number(-1e300, 1e300)
+COUNT = whole(0, 10**15)
+SHARE = number(0, 1)
+
+
+def _is_genotype(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) and bool(Genotype.from_dict(value))
+    except (ValueError, TypeError):
+        return False
+
+
+def _is_measured(value: Any) -> bool:
+    """A number, or what `metrics` writes for one that JSON has not."""
+    return ANY_NUMBER.good(value) or value in ("nan", "inf", "-inf")
+
+
+def _or_null(rule: Rule) -> Rule:
+    return Rule(lambda value: value is None or rule.good(value), f"{rule.words} or null")
+
+
+GENOTYPE = Rule(_is_genotype, "a genotype")
+HASH = Rule(
+    lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{16}", value)),
+    "16 hexadecimal digits",
+)
+MEASURED = Rule(_is_measured, "a number")
+COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
+SECONDS = Rule(
+    lambda value: isinstance(value, dict) and all(map(ANY_NUMBER.good, value.values())),
+    "seconds by kind",
+)
+
+# A key with a question mark may be missing; what else is in a file may be anything.
+_SEARCH = {"runs?": PHASE["runs"], "epochs?": PHASE["epochs"]}
+_TRAINING = _SEARCH | {key: PHASE[key] for key in ("cells", "channels", "stem", "dtype")}
+SHAPES: dict[str, Any] = {
+    r"config\.json": {
+        "schedule?": TEXT,
+        "data?": {
+            "name?": TEXT,
+            "classes?": DATA["classes"],
+            "image_size?": DATA["image_size"],
+            "image_channels?": DATA["image_channels"],
+        },
+        "architecture?": {"nodes?": ARCHITECTURE["nodes"], "lam?": ARCHITECTURE["lam"]},
+        "search?": _SEARCH,
+        "retrain?": _TRAINING,
+        "train?": _TRAINING,
+    },
+    r"started\.json": {
+        "config?": _or_null(TEXT),  # null: the run was started by another program, a notebook
+        "overrides?": each(TEXT),
+        "command?": _or_null(each(TEXT)),
+        "versions?": Rule(lambda value: isinstance(value, dict), "versions by name"),
+    },
+    r"genotype\.json": GENOTYPE,
+    r"search_\d+(_stage_\d+)?\.json": {
+        "genotype": GENOTYPE,
+        "coefficients": COEFFICIENTS,
+        "seconds": SECONDS,
+        "accuracy?": MEASURED,
+        "accuracy_of?": one_of(*IMAGES),
+        "heldout_accuracy?": MEASURED,  # of earlier versions
+        "seed?": COUNT,
+    },
+    r"(re)?train_\d+\.json": {
+        "seconds": SECONDS,
+        "seed": COUNT,
+        "test_accuracy": SHARE,
+        "genotype_hash?": HASH,
+    },
+    r"result\.json": {
+        "genotype": GENOTYPE,
+        "test_accuracy": SHARE,
+        "test_accuracy_deviation": Rule(
+            lambda value: value is None or ANY_NUMBER.good(value), "a number or null"
+        ),
+        "test_top5_accuracy": SHARE,
+        "seeds": each(COUNT),
+        "parameters": COUNT,
+    },
+}
+ROW = {
+    "phase": TEXT,
+    "step": COUNT,
+    "epoch?": COUNT,
+    "seconds?": SECONDS,
+}
+
+
+def faults(name: str, value: Any) -> Iterator[str]:
+    """What is wrong with the content of the file of this name, in words."""
+    for pattern, shape in SHAPES.items():
+        if re.fullmatch(pattern, name):
+            yield from _faults(value, shape, "")
+    if name.startswith("search_") and not {"accuracy", "heldout_accuracy"} & set(value):
+        yield "accuracy is missing"
+
+
+def row_faults(row: Any) -> Iterator[str]:
+    """The same for a row of metrics.jsonl or replay.jsonl."""
+    return _faults(row, ROW, "")
+
+
+def _faults(value: Any, shape: Rule | Mapping[str, Any], key: str) -> Iterator[str]:
+    if isinstance(shape, Rule):
+        if not shape.good(value):
+            yield f"{key or 'it'} is not {shape.words}"
+    elif not isinstance(value, dict):
+        yield f"{key or 'it'} is not a JSON object"
+    else:
+        for name, inner in shape.items():
+            own = name.removesuffix("?")
+            if own in value:
+                yield from _faults(value[own], inner, f"{key}.{own}" if key else own)
+            elif own == name:
+                yield f"{f'{key}.{own}' if key else own} is missing"

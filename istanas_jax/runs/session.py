@@ -1,0 +1,96 @@
+"""What the phases of one run share, and what every run leaves in its folder."""
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TextIO
+
+import jax
+from ml_collections import ConfigDict
+
+from istanas_jax.config.checks import check_config
+from istanas_jax.data.dataset import Dataset, load_dataset
+from istanas_jax.data.splits import check_batches
+from istanas_jax.devices.parallel import Devices, from_leader, is_leader, on_all_hosts
+from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import DATA, Workdir
+from istanas_jax.runs.interrupts import Stop
+from istanas_jax.runs.metrics import MetricsLog
+from istanas_jax.runs.provenance import provenance
+
+
+@dataclass
+class Session:
+    """An open run."""
+
+    workdir: Workdir
+    dataset: Dataset
+    config: ConfigDict
+    log: MetricsLog
+    replay: MetricsLog
+    devices: Devices
+    stop: Stop
+    screen: TextIO  # where progress is shown: nowhere on other hosts than the first
+    say: Callable[[str], None]
+
+    @contextmanager
+    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
+        """While a progress bar is on the screen, lines go through it."""
+        before, self.say = self.say, say
+        try:
+            yield
+        finally:
+            self.say = before
+
+
+def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workdir, Dataset]:
+    """Everything that a run needs, checked; nothing is written."""
+    devices = Devices()
+    check_config(config, len(devices))
+    workdir = Workdir.open(path, config, writes=is_leader())
+    dataset = load_dataset(config.data)
+    check_batches(config, dataset)
+    workdir.check_data(dataset.marks, config.data.name)
+    return devices, workdir, dataset
+
+
+@contextmanager
+def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
+    """The run in the folder `path`, new or to be continued."""
+    devices, workdir, dataset = prepare(config, path)
+    marks = dataset.marks
+    if not on_all_hosts(marks == from_leader(marks)):  # and all have seen the folder as it was
+        raise ValueError(f"the hosts have different images of {config.data.name}: make them equal")
+    with (
+        _programs(),
+        workdir.work(config),
+        MetricsLog(workdir.path, writes=is_leader()) as log,
+        MetricsLog(workdir.path, metrics.REPLAY, writes=is_leader()) as replay,
+        Stop() as stop,
+        open(os.devnull, "w") as nowhere,
+    ):
+        screen, lines = (sys.stderr, sys.stdout) if is_leader() else (nowhere, nowhere)
+        say = partial(print, file=lines, flush=True)  # also when it is a file
+        workdir.write("started.json", provenance(devices))
+        workdir.write(DATA, marks)
+        yield Session(workdir, dataset, config, log, replay, devices, stop, screen, say)
+
+
+@contextmanager
+def _programs() -> Iterator[None]:
+    """Give compiled programs back at the end.
+
+    Those of a run take thousands of memory maps, of which Linux allows a process 65,530: with those
+    of some thirty runs it could not compile another. jax keeps them for functions that are called
+    again, as those of a run that is over are not; what the caller has compiled with `jax.jit` is
+    compiled again when it is called.
+    """
+    try:
+        yield
+    finally:
+        jax.clear_caches()
+        gc.collect()

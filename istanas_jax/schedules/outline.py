@@ -1,0 +1,47 @@
+"""A run's tasks without its images and its folder: to compile their steps, or to time them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from istanas_jax.data.dataset import Dataset, load_dataset
+from istanas_jax.data.preparation import Preparation
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.runs.session import Session
+
+# Training images of sets that need not be at hand.
+SIZES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet2012": 1_281_167}
+
+
+@dataclass(frozen=True)
+class Outline:
+    """So many images, without the images."""
+
+    num: int
+    image_shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return self.num
+
+    def take(self, indices: np.ndarray) -> "Outline":
+        return Outline(len(indices), self.image_shape)
+
+
+def outline(config: ConfigDict) -> Dataset:
+    """The data set a config names: only its sizes, if these are known without it."""
+    sizes = (config.classes, config.image_size, config.image_channels)
+    if config.name not in SIZES or not all((*sizes, *config.mean, *config.std)):
+        return load_dataset(config)
+    shape = (config.image_size, config.image_size, config.image_channels)
+    images = Outline(SIZES[config.name], shape)
+    names = tuple(map(str, range(config.classes)))
+    mean, std = (np.asarray(x, np.float32) for x in (config.mean, config.std))
+    how = Preparation(config.image_size, config.image_channels, config.get("resize", 0))
+    return Dataset(config.name, images, names, mean, std, lambda: images, how)
+
+
+def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
+    """Enough of one for its tasks to be built."""
+    nothing = dict.fromkeys(("workdir", "log", "replay", "stop", "screen"))
+    return Session(config=config, dataset=dataset, devices=devices, say=say, **nothing)

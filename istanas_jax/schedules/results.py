@@ -1,0 +1,81 @@
+"""What a schedule leaves in its folder at the end: architecture, result, curves and report."""
+
+import statistics
+
+import numpy as np
+
+from istanas_jax.devices.parallel import from_leader, is_leader
+from istanas_jax.look import curves, drawing
+from istanas_jax.look.ascii_cells import describe_cells
+from istanas_jax.look.report import run_page
+from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.progress import format_seconds
+from istanas_jax.runs.session import Session
+from istanas_jax.space.genotype import Genotype
+
+
+def write_architecture(session: Session, genotype: Genotype, coefficients=None) -> None:
+    """genotype.json and the two cells as pictures; coefficients come strongest first."""
+    if not is_leader():
+        return
+    session.workdir.write("genotype.json", genotype.to_dict())
+    if coefficients is not None:
+        coefficients = np.flip(coefficients, -1)  # a genotype lists the weaker pick first
+    drawing.write_cells(genotype, session.workdir / "cells", coefficients)
+
+
+def write_result(session: Session, result: dict) -> dict:
+    """result.json, which is returned, curves and report; the result in words."""
+    if is_leader():
+        curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
+        session.workdir.write("result.json", result)
+        session.say(in_words(result, session.workdir))
+    result = from_leader(result)
+    write_report(session)  # last: nobody waits for it
+    return result
+
+
+def write_report(session: Session) -> None:
+    """The page of the run; a run that cannot have one is not lost."""
+    if not is_leader():
+        return
+    try:
+        session.say(f"the report is {run_page.write(session.workdir.path)}")
+    except Exception as error:  # of a page that is only looked at
+        session.say(
+            f"the report could not be written ({error}); once that is mended: "
+            f"python -m istanas_jax report {session.workdir.path}"
+        )
+
+
+def accuracies(trainings: list[dict]) -> dict:
+    """Mean and deviation over the seeds of a training."""
+    values = [figures["test_accuracy"] for figures in trainings]
+    return {
+        "test_accuracy": statistics.fmean(values),
+        "test_accuracy_deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "test_accuracies": values,
+        "test_top5_accuracy": statistics.fmean(f["test_top5_accuracy"] for f in trainings),
+        "seeds": [figures["seed"] for figures in trainings],
+    }
+
+
+def in_words(result: dict, workdir: Workdir) -> str:
+    deviation = result["test_accuracy_deviation"]
+    seeds = len(result["seeds"])
+    spread = f" ± {100 * deviation:.2f} over {seeds} seeds" if deviation is not None else ""
+    lines = [
+        "",
+        f"test accuracy {100 * result['test_accuracy']:.2f} %{spread} (top 5: "
+        f"{100 * result['test_top5_accuracy']:.2f} %), {result['parameters']:,} parameters",
+        describe_cells(Genotype.from_dict(result["genotype"])),
+    ]
+    spent = []
+    for phase, seconds in result["seconds"].items():
+        spent.append(
+            f"{phase} {format_seconds(seconds['total'])} "
+            f"({format_seconds(seconds.get('compile', 0))} of it compiling)"
+        )
+    lines += [f"time: {', '.join(spent)}", f"everything is in {workdir.path}"]
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Train a given cell from scratch: the evaluation of an architecture."""
+
+import os
+
+from ml_collections import ConfigDict
+
+from istanas_jax.runs.folder import WorkdirError
+from istanas_jax.runs.once import add_seconds, each_once
+from istanas_jax.runs.session import open_session
+from istanas_jax.schedules.memory import check_memory
+from istanas_jax.schedules.results import accuracies, write_architecture, write_result
+from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.space import genotype
+
+
+def config_for(
+    config: ConfigDict, spec: str | None, *, one_stage: bool = False, runs: int | None = None
+) -> ConfigDict:
+    """A config that trains the genotype `spec` as the config says, or its own genotype.
+
+    Args:
+      config: has a `retrain` part, or is one-stage: then the network it trains, from scratch.
+      one_stage: with the batch norms of one-stage cells.
+      runs: seeds, if not the config's.
+    """
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        if "retrain" not in config:
+            config.retrain = ConfigDict(config.train.to_dict())
+            config.retrain.update({"runs": 1, "one_stage_norms": True})
+        if spec is not None:
+            config.genotype = spec
+        elif "genotype" not in config:
+            raise ValueError("give --genotype: the config names none")
+        if one_stage:
+            config.retrain.one_stage_norms = True
+        if runs is not None:
+            config.retrain.runs = runs
+        config.schedule = "retrain"
+    return config
+
+
+def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """Train `config.genotype`; returns what result.json holds."""
+    found = genotype.load(config.genotype)
+    with open_session(config, workdir) as session:
+        before = session.workdir.read("genotype.json")
+        if before is not None and genotype.Genotype.from_dict(before) != found:
+            raise WorkdirError(
+                f"{workdir} holds trainings of other cells than {config.genotype} now gives; "
+                "choose another folder"
+            )
+        check_memory(session)
+        task = TrainTask(session, retrain_net(session, found), config.retrain)
+        write_architecture(session, found)
+        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        result = {
+            "schedule": "retrain",
+            **accuracies(trainings),
+            "genotype": found.to_dict(),
+            "parameters": task.parameters,
+            "seconds": {"retrain": add_seconds(trainings)},
+        }
+        return write_result(session, result)

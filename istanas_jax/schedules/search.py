@@ -1,0 +1,286 @@
+"""The search phase: a super-net whose architecture is trained together with its weights.
+
+What is particular to a method is in `methods`. Two-stage and one-stage search share all but their
+step, the images they use, and when they end.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from istanas_jax.data.dataset import Images, batch_indices
+from istanas_jax.data.splits import batch_shapes, divide_training, hold_out
+from istanas_jax.methods import find_method
+from istanas_jax.methods.contract import Method
+from istanas_jax.methods.search_accuracy import accuracy_of
+from istanas_jax.networks.cells import init_variables
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.runs.loop import fit
+from istanas_jax.runs.once import add_seconds, once
+from istanas_jax.runs.session import Session
+from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.sparse_coding.architecture import ArchState
+from istanas_jax.training import optimizers
+from istanas_jax.training.evaluation import Evaluator, summary
+from istanas_jax.training.objective import make_recipe
+from istanas_jax.training.search_steps import evaluate_super, joint_step
+from istanas_jax.training.states import SearchState, Totals, TrainState
+
+B_STREAM, W_STREAM = 0, 1  # of the order in which images come
+
+
+class Search:
+    """One network in search; `run` gives as many searches with it as wanted.
+
+    Args:
+      target: the net that a budget is about.
+    """
+
+    regime: str  # of the batch norms
+    stage = 0  # of the method's
+    origin: ClassVar[dict] = {}  # a search is made of nothing but its config and images
+    batches_per_step: int
+    update: Any  # the step, one of `search_steps`
+    monitored: Images  # what the result is judged by
+    accuracy_of: str  # which those are
+
+    def __init__(self, session: Session, steps_per_epoch: int, target: TargetNet):
+        config, dataset = session.config, session.dataset
+        phase = config.search
+        self.config, self.session, self.target = config, session, target
+        self.batch, self.steps_per_epoch = phase.batch, steps_per_epoch
+        self.epochs = self.method.epochs
+        self.net = super_net(session, self.method, self.regime)
+        epochs = self.method.epochs_of_w
+        rate = optimizers.learning_rate(
+            phase.weights, epochs=epochs, steps_per_epoch=steps_per_epoch
+        )
+        self.learning_rate = lambda step: float(rate(step % (epochs * steps_per_epoch)))
+        self.sgd, self.adam = optimizers.sgd(phase.weights, rate), self.method.adam()
+        self._programs(make_recipe(config, phase, dataset, self.epochs * steps_per_epoch))
+
+    def _programs(self, recipe) -> None:
+        devices, method = self.session.devices, self.method
+        fixed = {"net": self.net, "recipe": recipe, "method": method}
+        step = partial(self.update, sgd=self.sgd, adam=self.adam, **fixed)
+        self.step = devices.map(step, 2 * self.batches_per_step)
+        self._compiled = False
+        method.programs(self)
+        self.evaluate = Evaluator(partial(evaluate_super, **fixed), self.batch, devices)
+
+    def run(self, number: int) -> dict:
+        """One search, or what is left of it: the genotype found and how good it looks."""
+        self.begin(number)
+        state, seconds = fit(self, self.start(), self.session)
+        return self.result(state, seconds)
+
+    def result(self, state: SearchState, seconds: dict[str, float]) -> dict:
+        """What is known at the end."""
+        outcome = self.method.outcome(self, state)
+        support = outcome.pop("support")
+        return {
+            "seed": self.seed,
+            "genotype": Genotype.from_supports(*support.tolist()).to_dict(),
+            **outcome,
+            "coefficients": outcome["coefficients"].tolist(),
+            "epochs": int(state.step) // self.steps_per_epoch,
+            "seconds": seconds,
+        }
+
+    def begin(self, number: int) -> None:
+        """What follows is the search of this number."""
+        stage = f" stage {self.stage + 1}" if self.method.stages > 1 else ""
+        self.name, self.seed = f"search {number}{stage}", self.config.seed + number
+        self.finished = False
+        self.notes: dict = {}
+        self.method.begin()
+
+    def start(self) -> SearchState:
+        """The state before the first step."""
+        key_arch, key_w = jax.random.split(jax.random.key(self.seed))
+        return self._state(self.method.start(self, key_arch), key_w)
+
+    def shapes(self) -> SearchState:
+        """Of the state, without making one."""
+        self.begin(0)
+        key = jax.random.key(0)
+        return jax.eval_shape(lambda: self._state(self.method.init(key), key))
+
+    def _state(self, arch, key: jax.Array) -> SearchState:
+        return self.method.state(self.fresh_weights(arch, key), arch, self.adam)
+
+    def fresh_weights(self, arch, key: jax.Array) -> TrainState:
+        x = jnp.zeros((1, *self.monitored.image_shape))
+        variables = init_variables(self.net, key, x, **self.method.inputs(arch), train=False)
+        return TrainState.create(variables, self.sgd, self.seed)
+
+    def compile(self, state: SearchState) -> None:
+        if self._compiled:
+            return
+        self.step = self.session.devices.compile(self.lower(state))
+        self.method.compile(self, state)
+        self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
+        self._compiled = True
+
+    def lower(self, state: SearchState):
+        """The step for a state of these shapes, to be compiled."""
+        shapes = batch_shapes(self.monitored, self.batch) * self.batches_per_step
+        return self.step.lower(state, *map(self.session.devices.split_shape, shapes))
+
+    def before(self, state: SearchState, step: int) -> SearchState:
+        return self.method.before(self, state, step)
+
+    def check(self, step: int) -> None:
+        self.method.check(self, step)
+
+    def figures(self) -> str:
+        return self.method.figures()
+
+    def end_epoch(self, state: SearchState):
+        figures = summary(state.weights.totals)
+        if self.batches_per_step == 2 and state.b_totals.images > 0:
+            figures |= {f"b_{k}": v for k, v in summary(state.b_totals).items()}
+        if self.heldout:
+            heldout = self.evaluate(state, self.heldout)
+            figures |= {f"heldout_{k}": v for k, v in heldout.items()}
+        figures |= self.method.end_epoch(self, state)
+        # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
+        for_w, for_b = self.session.devices.replicate((Totals.zero(), Totals.zero()))
+        return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
+
+    def _batches(self, images: Images, epoch: int, stream: int, first: int):
+        """This host's parts of an epoch's batches."""
+        order = {"seed": self.seed, "epoch": epoch, "stream": stream, "first": first}
+        indices = list(batch_indices(len(images), self.batch, **order))
+        # Of two sets the larger has batches left over: they come in another epoch's order.
+        parts = map(self.session.devices.part, indices[: self.steps_per_epoch - first])
+        return images.batches(list(parts), seed=(self.seed, epoch, stream))
+
+
+def super_net(session: Session, method: Method, regime: str) -> SuperNet:
+    """The network that `config.search` searches in, as the method wants it."""
+    phase, a, dataset = session.config.search, session.config.architecture, session.dataset
+    net = SuperNet(
+        classes=dataset.classes,
+        cells=method.cells,
+        channels=phase.channels,
+        num_nodes=a.nodes,
+        s=a.s,
+        stem=phase.stem,
+        regime=regime,
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+    return method.net(net)
+
+
+class TwoStageSearch(Search):
+    """By any method: the architecture and W on images of their own, for all epochs."""
+
+    regime = "search"
+
+    def __init__(
+        self, session: Session, target: TargetNet, *, stage: int = 0, found: dict | None = None
+    ):
+        config = session.config
+        self.for_w, self.for_b, self.heldout = divide_training(config, session.dataset)
+        # As in the paper, whose validation half trains b.
+        self.monitored = self.heldout or self.for_b
+        self.accuracy_of = accuracy_of("two_stage", holds_out=self.heldout is not None)
+        steps = min(len(self.for_w), len(self.for_b)) // config.search.batch
+        self.stage = stage
+        method = find_method(config.search.method)
+        self.method = method(config, steps, stage=stage, found=found)
+        self.batches_per_step, self.update = self.method.batches_per_step, self.method.update
+        super().__init__(session, steps, target)
+
+    def batches(self, epoch: int, first: int):
+        for_w = self._batches(self.for_w, epoch, W_STREAM, first)
+        if self.batches_per_step == 1:
+            yield from for_w
+            return
+        for_b = self._batches(self.for_b, epoch, B_STREAM, first)
+        for b, w in zip(for_b, for_w, strict=True):
+            yield *b, *w
+
+
+class StagedSearch:
+    """Searches one after the other, each shaped by the result of the one before it."""
+
+    def __init__(self, session: Session, target: TargetNet, stages: int):
+        self.session, self.target, self.stages = session, target, stages
+
+    def run(self, number: int) -> dict:
+        results: list[dict] = []
+        for stage in range(self.stages):
+            found = results[-1] if results else None
+            task = TwoStageSearch(self.session, self.target, stage=stage, found=found)
+            file = f"search_{number}_stage_{stage + 1}.json"
+            results.append(once(self.session, file, partial(task.run, number)))
+        return results[-1] | {"seconds": add_seconds(results)}
+
+
+def make_search(session: Session, target: TargetNet) -> TwoStageSearch | StagedSearch:
+    """What runs the searches of a two-stage config."""
+    task = TwoStageSearch(session, target)
+    stages = task.method.stages
+    return task if stages == 1 else StagedSearch(session, target, stages)
+
+
+class OneStageSearch(Search):
+    """Algorithm 2 up to the point where all nodes are frozen: b and W share all images."""
+
+    regime, batches_per_step, update = "one_stage", 1, staticmethod(joint_step)
+
+    def __init__(self, session: Session):
+        config = session.config
+        self.images, self.heldout = hold_out(config, session.dataset)
+        self.monitored = self.heldout or self.images
+        self.accuracy_of = accuracy_of("one_stage", holds_out=self.heldout is not None)
+        steps = len(self.images) // config.search.batch
+        self.method = find_method(config.search.method)(config, steps)
+        super().__init__(session, steps, one_stage_net(session, config.search))
+
+    def batches(self, epoch: int, first: int):
+        return self._batches(self.images, epoch, W_STREAM, first)
+
+    def before(self, state: SearchState, step: int) -> SearchState:
+        before = self.method.frozen
+        state = super().before(state, step)
+        frozen = self.method.frozen
+        if frozen > before:
+            epoch = step // self.steps_per_epoch
+            nodes = state.arch.frozen.size
+            self.session.say(
+                f"{self.name}: {frozen} of {nodes} nodes are frozen after epoch {epoch}"
+            )
+            self.finished = frozen == nodes
+            if self.finished:
+                self.check(step)  # no step follows that it would be looked at with
+        return state
+
+
+def one_stage_net(session: Session, phase, genotype: Genotype | None = None) -> TargetNet:
+    """The target net of a one-stage phase."""
+    a, dataset = session.config.architecture, session.dataset
+    return TargetNet(
+        genotype=genotype or random_genotype(0, num_nodes=a.nodes, s=a.s),
+        classes=dataset.classes,
+        cells=phase.cells,
+        channels=phase.channels,
+        stem=phase.stem,
+        regime="one_stage",
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+
+
+def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:
+    """Of the normal and the reduction cell, per node its flat indices, strongest first."""
+    return [[tuple(map(int, node)) for node in cell] for cell in np.asarray(arch.support)]

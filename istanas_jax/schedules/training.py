@@ -1,0 +1,146 @@
+"""The training phase: a target net whose architecture is known, from scratch to test accuracy."""
+
+from functools import partial
+
+import jax
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+
+from istanas_jax.data.dataset import batch_indices
+from istanas_jax.data.splits import batch_shapes, hold_out
+from istanas_jax.networks.counting import count
+from istanas_jax.networks.target_net import TargetNet, init_target
+from istanas_jax.runs.loop import fit
+from istanas_jax.runs.session import Session
+from istanas_jax.runs.trained_network import make_trained, save_trained
+from istanas_jax.space.genotype import Genotype
+from istanas_jax.training import optimizers
+from istanas_jax.training.evaluation import Evaluator, summary
+from istanas_jax.training.objective import make_recipe
+from istanas_jax.training.states import Totals, TrainState
+from istanas_jax.training.steps import evaluate_target, train_step
+
+STREAM = 2  # of the order in which images come
+
+
+def retrain_net(session: Session, genotype: Genotype) -> TargetNet:
+    """The network that `config.retrain` trains."""
+    phase, dataset = session.config.retrain, session.dataset
+    return TargetNet(
+        genotype=genotype,
+        classes=dataset.classes,
+        cells=phase.cells,
+        channels=phase.channels,
+        stem=phase.stem,
+        regime="one_stage" if phase.one_stage_norms else "retrain",
+        auxiliary=phase.auxiliary_weight > 0,
+        image_channels=dataset.image_channels,
+        dtype=phase.dtype,
+    )
+
+
+class TrainTask:
+    """One network in training; `run` trains it from as many seeds as wanted.
+
+    Args:
+      phase: the part of the config that says how.
+      kind: what the phase is called.
+      coefficients: of the connections, where they are not absorbed yet.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        net: TargetNet,
+        phase: ConfigDict,
+        *,
+        kind: str = "retrain",
+        coefficients: Float[Array, "cells nodes s"] | None = None,
+    ):
+        config, dataset = session.config, session.dataset
+        self.config, self.dataset, self.session = config, dataset, session
+        self.net, self.kind = net, kind
+        self.origin = {"genotype_hash": net.genotype.digest}
+        self.epochs, self.batch = phase.epochs, phase.batch
+        self.images, self.heldout = hold_out(config, dataset)
+        self.steps_per_epoch = len(self.images) // self.batch
+        self.parameters = count(net.clone(auxiliary=False), dataset.image_size).parameters
+        rate = optimizers.learning_rate(
+            phase.weights, epochs=self.epochs, steps_per_epoch=self.steps_per_epoch
+        )
+        self.learning_rate = lambda step: float(rate(step))
+        self.sgd = optimizers.sgd(phase.weights, rate)
+        recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
+        self.step = session.devices.map(
+            partial(train_step, net=net, sgd=self.sgd, recipe=recipe, coefficients=coefficients),
+            2,
+        )
+        self._compiled = False
+        self.evaluate = Evaluator(
+            partial(evaluate_target, net=net, recipe=recipe, coefficients=coefficients),
+            self.batch,
+            session.devices,
+        )
+
+    def run(self, number: int) -> dict:
+        """One training, or what is left of it, and the only reading of the test split."""
+        self.begin(number)
+        state, seconds = fit(self, self.start(), self.session)
+        trained = make_trained(self.net, state.params, state.stats, self.dataset)
+        save_trained(self.session.workdir.path, trained, number)
+        test = self.evaluate(state, self.dataset.test())
+        figures = {"seed": self.seed, **self.origin, "seconds": seconds}
+        figures |= {f"test_{key}": value for key, value in test.items()}
+        if self.heldout:
+            heldout = self.evaluate(state, self.heldout)
+            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return figures
+
+    def begin(self, number: int) -> None:
+        """What follows is the training of this number."""
+        self.name, self.seed = f"{self.kind} {number}", self.config.seed + number
+        self.notes: dict = {}
+        self.finished = False
+
+    def start(self) -> TrainState:
+        """The state before the first step."""
+        variables = init_target(self.net, jax.random.key(self.seed), self.dataset.image_size)
+        return TrainState.create(variables, self.sgd, self.seed)
+
+    def shapes(self) -> TrainState:
+        """Of the state, without making one."""
+        self.begin(0)
+        return jax.eval_shape(self.start)
+
+    def compile(self, state: TrainState) -> None:
+        if not self._compiled:
+            self.step = self.session.devices.compile(self.lower(state))
+            self.evaluate.compile(state, batch_shapes(self.images, self.batch))
+            self._compiled = True
+
+    def lower(self, state: TrainState):
+        """The step for a state of these shapes, to be compiled."""
+        shapes = map(self.session.devices.split_shape, batch_shapes(self.images, self.batch))
+        return self.step.lower(state, *shapes)
+
+    def batches(self, epoch: int, first: int):
+        order = {"seed": self.seed, "epoch": epoch, "stream": STREAM, "first": first}
+        indices = batch_indices(len(self.images), self.batch, **order)
+        parts = list(map(self.session.devices.part, indices))
+        return self.images.batches(parts, seed=(self.seed, epoch, STREAM))
+
+    def before(self, state: TrainState, step: int) -> TrainState:
+        return state
+
+    def check(self, step: int) -> None:
+        pass
+
+    def figures(self) -> str:
+        return ""
+
+    def end_epoch(self, state: TrainState):
+        figures = summary(state.totals)
+        if self.heldout:
+            heldout = self.evaluate(state, self.heldout)
+            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return state.replace(totals=self.session.devices.replicate(Totals.zero())), figures

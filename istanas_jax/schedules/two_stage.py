@@ -1,0 +1,64 @@
+"""Two stages: search with a small super-net, then train the found cells at full size."""
+
+import os
+
+from ml_collections import ConfigDict
+
+from istanas_jax.look.ascii_cells import describe_cells
+from istanas_jax.methods.search_accuracy import IMAGES, read_search
+from istanas_jax.runs.once import add_seconds, each_once
+from istanas_jax.runs.session import Session, open_session
+from istanas_jax.schedules.memory import check_memory
+from istanas_jax.schedules.results import accuracies, write_architecture, write_report, write_result
+from istanas_jax.schedules.search import make_search
+from istanas_jax.schedules.set_aside import set_aside_others
+from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.space.genotype import Genotype, random_genotype
+
+
+def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """The whole schedule; returns what result.json holds."""
+    with open_session(config, workdir) as session:
+        check_memory(session)
+        searches, best = _search(session)
+        net = retrain_net(session, Genotype.from_dict(best["genotype"]))
+        task = TrainTask(session, net, config.retrain)
+        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        result = {
+            "schedule": config.schedule,
+            **accuracies(trainings),
+            "genotype": best["genotype"],
+            "parameters": task.parameters,
+            "search": searches,
+            "seconds": {"search": add_seconds(searches), "retrain": add_seconds(trainings)},
+        }
+        return write_result(session, result)
+
+
+def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
+    """The first stage alone; `run` in the same folder goes on from it."""
+    with open_session(config, workdir) as session:
+        check_memory(session)
+        best = _search(session)[1]
+        write_report(session)
+        return best
+
+
+def _search(session: Session) -> tuple[list[dict], dict]:
+    """All searches, and the one that did best on images that trained no weights."""
+    a = session.config.architecture
+    sized = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
+    task = make_search(session, sized)
+    config = session.config
+    searches = each_once(session, "search", config.search.runs, task.run)
+    searches = [read_search(figures, config) for figures in searches]
+    best = max(searches, key=lambda figures: figures["accuracy"])
+    genotype = Genotype.from_dict(best["genotype"])
+    set_aside_others(session, genotype)
+    write_architecture(session, genotype, best["coefficients"])
+    chosen = f" (the best of {len(searches)})" if len(searches) > 1 else ""
+    session.say(
+        f"search: {100 * best['accuracy']:.2f} % of {IMAGES[best['accuracy_of']]} right{chosen}, "
+        f"with\n{describe_cells(genotype)}"
+    )
+    return searches, best

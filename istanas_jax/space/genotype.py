@@ -1,0 +1,322 @@
+"""Genotypes: the cells that a search finds, their text forms, and the published ones by name.
+
+A cell is a tuple of nodes and a node a tuple of s connections, the weaker pick first as the
+released code lists them. Every node of both cells has the same s (2 in all published cells).
+
+    >>> load("ISTA_twostage").normal[0][1]
+    Connection(operation='dil_conv_3x3', predecessor=1)
+
+In error messages a node is counted from 0 among the intermediate nodes; predecessors and concat
+count the two inputs as well, as DARTS does.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import os
+import random
+import re
+import types
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from istanas_jax.space import connections
+from istanas_jax.space.connections import NUM_INPUTS, num_candidates
+from istanas_jax.space.genotype_checks import (
+    Cell,
+    GenotypeError,
+    check_cell,
+    check_concat,
+    show,
+    suggest,
+    whole,
+)
+from istanas_jax.space.published import CELLS, PARAMETERS
+
+Support = tuple[tuple[int, ...], ...]  # per node its flat indices, strongest first
+
+# A genotype takes about 1,000 characters; far longer texts could exhaust Python's parser.
+MAX_TEXT = 20_000
+
+
+class ParameterCounts(NamedTuple):
+    """Exact sizes of a published genotype's networks, see `published.py` for what is counted."""
+
+    cifar10_36x20: int
+    imagenet_48x14: int
+
+
+@dataclass(frozen=True)
+class Genotype:
+    """A normal and a reduction cell, checked on construction, immutable and hashable.
+
+    A cell may be given node by node, or as DARTS does, as a flat list of (operation, predecessor)
+    pairs of which each two make a node. `*_concat` are the nodes whose outputs, concatenated in
+    that order, are the cell's output.
+    """
+
+    normal: Cell
+    normal_concat: tuple[int, ...]
+    reduce: Cell
+    reduce_concat: tuple[int, ...]
+
+    def __post_init__(self):
+        kinds = ("normal", "reduce")
+        for kind in kinds:
+            object.__setattr__(self, kind, check_cell(getattr(self, kind), f"{kind} cell"))
+        s = len(self.normal[0])
+        for kind in kinds:
+            cell = getattr(self, kind)
+            for j, node in enumerate(cell):
+                if len(node) != s:
+                    raise GenotypeError(
+                        f"{kind} cell, node {j}: {len(node)} connections, expected {s} as in "
+                        "node 0 of the normal cell"
+                    )
+            key = f"{kind}_concat"
+            concat = check_concat(getattr(self, key), len(cell), f"{kind} concat")
+            object.__setattr__(self, key, concat)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_json(self) -> str:
+        """JSON, one line per field; nodes are nested lists only where s is not 2."""
+        lines = [
+            f" {json.dumps(key)}: {json.dumps(value)}" for key, value in self.to_dict().items()
+        ]
+        return "{\n" + ",\n".join(lines) + "\n}"
+
+    @classmethod
+    def from_json(cls, text: str) -> Genotype:
+        text = _check_text(text)
+        try:
+            content = json.loads(text, object_pairs_hook=_unique)
+        except GenotypeError:
+            raise
+        except RecursionError:
+            raise GenotypeError("not a genotype in JSON: nested too deeply") from None
+        except ValueError as error:
+            raise GenotypeError(f"not a genotype in JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise GenotypeError(
+                f"not a genotype in JSON: expected an object, found {show(content)}"
+            )
+        return cls.from_dict(content)
+
+    def to_text(self) -> str:
+        """The text that DARTS prints; nodes are nested lists only where s is not 2."""
+        parts = []
+        for key, value in self.to_dict().items():
+            contiguous = key.endswith("_concat") and value == list(range(value[0], value[-1] + 1))
+            shown = f"range({value[0]}, {value[-1] + 1})" if contiguous else value
+            parts.append(f"{key}={shown}")
+        return f"Genotype({', '.join(parts)})"
+
+    @classmethod
+    def from_text(cls, text: str) -> Genotype:
+        """Reads what DARTS prints, `Genotype(normal=[('skip_connect', 0), ...], ...)`.
+
+        The text is parsed and never evaluated.
+        """
+        text = _check_text(text)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of an odd escape or literal in the text
+                call = ast.parse(text.strip(), mode="eval").body
+        except (RecursionError, MemoryError):
+            raise GenotypeError("not a genotype in DARTS text: nested too deeply") from None
+        except (SyntaxError, ValueError) as error:
+            reason = getattr(error, "msg", error)
+            raise GenotypeError(f"not a genotype in DARTS text: {reason}") from None
+        match call:
+            case ast.Call(func=ast.Name(id="Genotype"), args=[], keywords=keywords):
+                pairs = [(keyword.arg or "**", _literal(keyword.value)) for keyword in keywords]
+                return cls.from_dict(_unique(pairs))
+        raise GenotypeError(
+            "not a genotype in DARTS text: expected Genotype(normal=..., normal_concat=..., "
+            "reduce=..., reduce_concat=...)"
+        )
+
+    def supports(self) -> tuple[Support, Support]:
+        """(normal, reduce): per node its connections as flat indices, strongest first.
+
+        The concat is not part of it. Refuses operations that are not candidates of the search.
+        """
+        return _support(self.normal, "normal cell"), _support(self.reduce, "reduce cell")
+
+    @classmethod
+    def from_supports(
+        cls, normal: Iterable[Iterable[int]], reduce: Iterable[Iterable[int]]
+    ) -> Genotype:
+        """The genotype of two supports, every intermediate node in the concat.
+
+        normal, reduce: per node its flat indices, strongest first; arrays (nodes, s) will do.
+        """
+        normal = _from_support(normal, "normal cell")
+        reduce = _from_support(reduce, "reduce cell")
+        return cls(
+            normal=normal,
+            normal_concat=range(NUM_INPUTS, NUM_INPUTS + len(normal)),
+            reduce=reduce,
+            reduce_concat=range(NUM_INPUTS, NUM_INPUTS + len(reduce)),
+        )
+
+    def to_dict(self) -> dict[str, list]:
+        """The fields as lists, strings and whole numbers, a cell flat if s is 2."""
+        flat = len(self.normal[0]) == 2
+        plain = {}
+        for kind in ("normal", "reduce"):
+            nodes = [[tuple(connection) for connection in node] for node in getattr(self, kind)]
+            plain[kind] = [pair for node in nodes for pair in node] if flat else nodes
+            plain[f"{kind}_concat"] = list(getattr(self, f"{kind}_concat"))
+        return plain
+
+    @property
+    def digest(self) -> str:
+        """A hash that stays the same from one process to another, for what is made of it."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Genotype:
+        """From what `to_dict` gives, checked."""
+        known = [field.name for field in fields(cls)]
+        for key in content:
+            if key not in known:
+                raise GenotypeError(f"unknown field {show(key)}{suggest(key, known)}")
+        for key in known:
+            if key not in content:
+                raise GenotypeError(f"the field {key!r} is missing")
+        return cls(**content)
+
+
+def load(spec: str | os.PathLike) -> Genotype:
+    """A genotype by published name, as JSON or DARTS text, or from a file that holds either.
+
+    `random:SEED` is one drawn at random.
+
+    A published name wins over a file of the same name.
+    """
+    path = os.fspath(spec)
+    if isinstance(spec, str):
+        if spec in CELLS:
+            return published()[spec]
+        if spec.lstrip().startswith(("{", "Genotype(")):
+            return _parse(spec)
+        if number := re.fullmatch(r"random:(\d+)", spec):
+            return random_genotype(int(number[1]))
+        if not os.path.exists(path):
+            raise GenotypeError(
+                f"unknown genotype {show(spec)}{suggest(spec, list(CELLS), n=3)}; accepted are "
+                "a published name, the path of an existing file, JSON or DARTS text, random:SEED"
+            )
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return _parse(file.read(MAX_TEXT + 1))
+    except UnicodeDecodeError:
+        raise GenotypeError(f"{path}: not a text file") from None
+    except OSError as error:
+        raise GenotypeError(f"{path}: {error.strerror}") from None
+    except GenotypeError as error:
+        raise GenotypeError(f"{path}: {error}") from None
+
+
+def random_genotype(seed: int, *, num_nodes: int = 4, s: int = 2) -> Genotype:
+    """Cells drawn uniformly from the search space: each node takes s of its candidates."""
+    draw = random.Random(seed)
+    cells = [
+        [draw.sample(range(num_candidates(node)), s) for node in range(num_nodes)] for _ in range(2)
+    ]
+    return Genotype.from_supports(*cells)
+
+
+@functools.cache
+def published() -> Mapping[str, Genotype]:
+    """The published genotypes by name, read-only."""
+    return types.MappingProxyType({name: Genotype(**cells) for name, cells in CELLS.items()})
+
+
+def published_parameters(name: str) -> ParameterCounts:
+    """The documented exact sizes of the networks that a published genotype makes."""
+    if name not in PARAMETERS:
+        raise GenotypeError(f"unknown genotype {show(name)}{suggest(name, list(PARAMETERS), n=3)}")
+    return ParameterCounts(*PARAMETERS[name])
+
+
+def _parse(text: str) -> Genotype:
+    is_json = text.lstrip().startswith("{")
+    return Genotype.from_json(text) if is_json else Genotype.from_text(text)
+
+
+def _check_text(text: str) -> str:
+    if not isinstance(text, str):
+        raise GenotypeError(f"expected a genotype as text, found {show(text)}")
+    if len(text) > MAX_TEXT:
+        raise GenotypeError(f"the text is longer than {MAX_TEXT:,} characters: not a genotype")
+    return text
+
+
+def _support(cell: Cell, where: str) -> Support:
+    support = []
+    for j, node in enumerate(cell):
+        try:
+            support.append(tuple(connection.flat for connection in reversed(node)))
+        except ValueError as error:
+            raise GenotypeError(f"{where}, node {j}: {error}") from None
+    return tuple(support)
+
+
+def _from_support(support: Iterable[Iterable[int]], where: str) -> Cell:
+    cell = []
+    for j, indices in enumerate(support):
+        last = connections.num_candidates(j) - 1
+        node = []
+        for index in indices:
+            flat = whole(index)
+            if flat is None or not 0 <= flat <= last:
+                raise GenotypeError(
+                    f"{where}, node {j}: flat index {show(index)} is out of range, "
+                    f"expected 0 to {last}"
+                )
+            node.append(connections.connection(flat))
+        cell.append(tuple(reversed(node)))
+    return tuple(cell)
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal or of a range; anything else is refused, and nothing is run."""
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_literal(item) for item in items]
+        case ast.Constant(value=str() | int() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
+            return -value
+        case ast.Call(func=ast.Name(id="range"), args=[_, *_] as bounds, keywords=[]):
+            values = [_literal(bound) for bound in bounds]
+            try:
+                return range(*values)
+            except (TypeError, ValueError) as error:  # not one to three ints, or a step of 0
+                raise GenotypeError(f"{_place(node)}: {error}") from None
+    raise GenotypeError(
+        f"{_place(node)}: expected a list, a string, a whole number or range(...), "
+        f"found {type(node).__name__}"
+    )
+
+
+def _place(node: ast.expr) -> str:
+    return f"DARTS text, line {node.lineno}, column {node.col_offset + 1}"
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    content = {}
+    for key, value in pairs:
+        if key in content:
+            raise GenotypeError(f"the field {show(key)} is given twice")
+        content[key] = value
+    return content

@@ -1,0 +1,43 @@
+"""One measurement of `study cost`, in a process of its own.
+
+Run as `python -m istanas_jax.studies.measurement`.
+
+Reads a config as JSON from its input and writes figures as JSON to its output. A process of its
+own, so that its memory is that of one step, and that a step which is killed for it is only that.
+"""
+
+import json
+import sys
+
+import jax
+from ml_collections import ConfigDict
+
+from istanas_jax.bench import methods
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.runs.provenance import provenance
+
+
+def measure(config: ConfigDict, steps: int) -> dict:
+    """The figures of `bench step --method`; what does not fit has `out_of_memory` in words."""
+    try:
+        return methods.run(config, steps=steps)
+    except methods.OutOfMemory as error:
+        return error.figures | {"out_of_memory": str(error)}
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        return {"out_of_memory": str(error).splitlines()[0]}
+
+
+def main() -> None:
+    # What was compiled before would make compiling look quick.
+    jax.config.update("jax_enable_compilation_cache", False)
+    asked = json.load(sys.stdin)
+    figures = measure(ConfigDict(asked["config"]), asked["steps"])
+    about = provenance(Devices())
+    kept = ("commit", "versions", "xla_flags", "devices", "started")
+    print(json.dumps(figures | {key: about[key] for key in kept}))
+
+
+if __name__ == "__main__":
+    main()

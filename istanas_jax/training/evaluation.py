@@ -1,0 +1,41 @@
+"""Loss and accuracy of a network over a whole split."""
+
+import jax
+import numpy as np
+
+from istanas_jax.data.dataset import Images, padded_indices
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.training.states import TestTotals, Totals
+
+
+class Evaluator:
+    """For any images of one shape and any state of one shape; compiled once."""
+
+    def __init__(self, step, batch: int, devices: Devices):
+        self.batch, self.devices = batch, devices
+        self._step = devices.map(step, 3, donate=False)
+
+    def compile(self, state, batch: list[jax.ShapeDtypeStruct]) -> None:
+        """Now and not at the first call; `batch` has images and labels."""
+        mask = jax.ShapeDtypeStruct((self.batch,), np.float32)
+        shapes = map(self.devices.split_shape, [*batch, mask])
+        self._step = self.devices.compile(self._step.lower(state, *shapes))
+
+    def __call__(self, state, images: Images) -> dict[str, float]:
+        """`loss`, `accuracy` and `top5_accuracy`, every image counted once."""
+        indices, masks = zip(*padded_indices(len(images), self.batch), strict=True)
+        order = list(map(self.devices.part, indices))
+        parts = []
+        for batch, mask in zip(images.batches(order, seed=None), masks, strict=True):
+            batch = (*batch, self.devices.part(mask))
+            parts.append(self._step(state, *map(self.devices.split, batch)))
+        return summary(jax.tree.map(lambda *xs: np.sum(xs), *jax.device_get(parts)))
+
+
+def summary(totals: Totals) -> dict[str, float]:
+    """The means of the sums."""
+    totals = jax.device_get(totals)
+    figures = {"loss": totals.loss, "accuracy": totals.correct}
+    if isinstance(totals, TestTotals):
+        figures["top5_accuracy"] = totals.top5
+    return {name: float(value) / float(totals.images) for name, value in figures.items()}

@@ -1,0 +1,250 @@
+"""One step of a search: pure functions for `parallel.Devices.map`, the same for all methods.
+
+Arrays are positional: the state, then batches of uint8 images and labels, one device's part of
+them. What is fixed for a run is keyword-only; the method says how the architecture becomes what
+the super-net runs with, and what of it is updated.
+"""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, UInt8
+
+from istanas_jax.data.augmentation import normalise
+from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.training.objective import Recipe
+from istanas_jax.training.states import SearchState, TestTotals, Totals, TrainState
+from istanas_jax.training.steps import batch_totals, masked_totals
+
+
+class Method(Protocol):
+    """What a search method says about a step; see `methods.base`."""
+
+    weights_first: bool
+    batch_statistics: bool
+
+    def trained(self, arch) -> Any: ...
+
+    def at(self, arch, trained) -> Any: ...
+
+    def moved(self, arch, trained) -> Any: ...
+
+    def moving(self, step: Int[Array, ""]) -> Array | None: ...
+
+    def drawn(self, arch, weights: TrainState) -> Any: ...
+
+    def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
+
+    def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
+
+    def kept(self, net: SuperNet, arch, before, after) -> Any: ...
+
+
+def search_step(
+    state: SearchState,
+    b_images: UInt8[Array, "B H W C"],
+    b_labels: Int[Array, " B"],
+    w_images: UInt8[Array, "B H W C"],
+    w_labels: Int[Array, " B"],
+    *,
+    net: SuperNet,
+    sgd: optax.GradientTransformation,
+    adam: optax.GradientTransformation,
+    recipe: Recipe,
+    method: Method,
+) -> tuple[SearchState, Totals]:
+    """An update of the architecture on one batch and of W on another.
+
+    Algorithm 1, lines 3 to 5, of ISTA-NAS, which has W first, its release the architecture; the
+    first-order approximation of DARTS.
+    """
+    fixed = {"net": net, "recipe": recipe, "method": method}
+    begun = state.weights  # both updates run what is drawn for this step
+
+    def move_weights(state):
+        arch = method.drawn(state.arch, begun)
+        weights, totals = update_weights(state.weights, arch, w_images, w_labels, sgd=sgd, **fixed)
+        return state.replace(weights=weights), totals
+
+    def move_architecture(state):
+        weights, arch = state.weights, method.drawn(state.arch, begun)
+
+        def loss_of_arch(trained, stats, *batch):
+            there = method.at(arch, trained)
+            return super_loss(weights, weights.params, there, stats, *batch, **fixed)
+
+        return update_architecture(
+            state, b_images, b_labels, loss_of_arch=loss_of_arch, adam=adam, **fixed
+        )
+
+    if method.weights_first:
+        state, totals = move_weights(state)
+        return move_architecture(state), totals
+    return move_weights(move_architecture(state))
+
+
+def update_architecture(
+    state: SearchState,
+    images,
+    labels,
+    *more,
+    loss_of_arch,
+    adam,
+    net,
+    recipe: Recipe,
+    method: Method,
+) -> SearchState:
+    """One update by the gradient of `loss_of_arch`, unless the method lets W alone move.
+
+    more: arrays that the loss takes beside this batch.
+    """
+    weights = state.weights
+    batch = (recipe.draw(weights.key(0), images), images, labels, *more)
+
+    def move(arch, adam_state, stats, b_totals):
+        trained = method.trained(arch)
+        loss, logits, stats, grads = recipe.gradient(loss_of_arch, trained, stats, batch)
+        change, adam_state = adam.update(grads, adam_state, trained)
+        arch = method.moved(arch, optax.apply_updates(trained, change))
+        return arch, adam_state, stats, b_totals + batch_totals(loss, logits, labels)
+
+    before = (state.arch, state.adam, weights.stats, state.b_totals)
+    moving = method.moving(weights.step)
+    if moving is None:
+        arch, adam_state, stats, b_totals = move(*before)
+    else:
+        arch, adam_state, stats, b_totals = lax.cond(moving, move, lambda *same: same, *before)
+    weights = weights.replace(stats=stats)
+    return state.replace(weights=weights, arch=arch, adam=adam_state, b_totals=b_totals)
+
+
+def update_weights(
+    weights: TrainState, arch, images, labels, *, net, sgd, recipe: Recipe, method: Method
+) -> tuple[TrainState, Totals]:
+    """One update of W with the architecture as it is."""
+
+    def loss_of_w(params, stats, *batch):
+        inputs = method.inputs_of_w(arch, weights)
+        return super_loss(weights, params, arch, stats, *batch, **fixed, inputs=inputs)
+
+    fixed = {"net": net, "recipe": recipe, "method": method}
+    batch = (recipe.draw(weights.key(1), images), images, labels)
+    loss, logits, stats, dw = recipe.gradient(loss_of_w, weights.params, weights.stats, batch)
+    params, sgd_state = _descend(net, weights, arch, dw, sgd, method)
+    totals = batch_totals(loss, logits, labels)
+    return weights.advance(params, stats, sgd_state, totals), totals
+
+
+def weights_step(
+    state: SearchState, images, labels, *, adam, **fixed
+) -> tuple[SearchState, Totals]:
+    """W alone, for methods that train nothing else."""
+    weights, totals = update_weights(state.weights, state.arch, images, labels, **fixed)
+    return state.replace(weights=weights), totals
+
+
+def joint_step(
+    state: SearchState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    *,
+    net: SuperNet,
+    sgd: optax.GradientTransformation,
+    adam: optax.GradientTransformation,
+    recipe: Recipe,
+    method: Method,
+) -> tuple[SearchState, Totals]:
+    """The architecture and W by one loss: Algorithm 2, lines 3 to 7, of ISTA-NAS; SNAS."""
+    weights = state.weights
+    arch = method.drawn(state.arch, weights)
+
+    def loss_of(both, stats, *batch):
+        trained, params = both
+        there = method.at(arch, trained)
+        return super_loss(
+            weights, params, there, stats, *batch, net=net, recipe=recipe, method=method
+        )
+
+    trained = method.trained(state.arch)
+    batch = (recipe.draw(weights.key(0), images), images, labels)
+    loss, logits, stats, (grads, dw) = recipe.gradient(
+        loss_of, (trained, weights.params), weights.stats, batch
+    )
+    change, adam_state = adam.update(grads, state.adam, trained)
+    moved = method.moved(state.arch, optax.apply_updates(trained, change)), adam_state
+    moving = method.moving(weights.step)
+    if moving is not None:
+        stay = state.arch, state.adam
+        moved = jax.tree.map(lambda new, old: jnp.where(moving, new, old), moved, stay)
+    params, sgd_state = _descend(net, weights, arch, dw, sgd, method)
+    totals = batch_totals(loss, logits, labels)
+    weights = weights.advance(params, stats, sgd_state, totals)
+    return state.replace(weights=weights, arch=moved[0], adam=moved[1]), totals
+
+
+def super_loss(
+    weights: TrainState,
+    params,
+    arch,
+    stats,
+    draws,
+    images,
+    labels,
+    *,
+    net: SuperNet,
+    recipe: Recipe,
+    method: Method,
+    inputs: dict[str, Any] | None = None,
+):
+    """Of the super-net in training; with it the logits and the moved statistics.
+
+    Args:
+      weights: whose step it is, for what the method draws at random.
+      inputs: what the net runs with; None: as for an update of the architecture.
+    """
+    outputs, moved = net.apply(
+        {"params": params, "batch_stats": stats},
+        recipe.look(draws, images),
+        **(method.inputs(arch, weights) if inputs is None else inputs),
+        train=True,
+        axis_name=recipe.norm_axis,
+        mutable="batch_stats",
+    )
+    return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
+
+
+def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: Method):
+    """SGD; of the weights, and of their momentum, the method says which stand still.
+
+    The gradients of those that do are no part of the norm that is clipped.
+    """
+    dw = method.kept(net, arch, jax.tree.map(jnp.zeros_like, dw), dw)
+    change, moved = sgd.update(dw, weights.sgd, weights.params)
+    updated = optax.apply_updates(weights.params, change)
+    return method.kept(net, arch, (weights.params, weights.sgd), (updated, moved))
+
+
+def evaluate_super(
+    state: SearchState,
+    images: UInt8[Array, "B H W C"],
+    labels: Int[Array, " B"],
+    mask: Float[Array, " B"],
+    *,
+    net: SuperNet,
+    recipe: Recipe,
+    method: Method,
+) -> TestTotals:
+    """The same for the super-net with the architecture it has."""
+    x = normalise(images, recipe.mean, recipe.std)
+    variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
+    (logits, _), _ = net.apply(
+        variables,
+        x,
+        **method.inputs_of_w(state.arch),
+        train=method.batch_statistics,
+        mutable="batch_stats",
+    )
+    return masked_totals(logits, labels, mask)
