@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from places import ROOT, SHARED
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
@@ -15,7 +16,6 @@ jax.config.update("jax_num_cpu_devices", 2)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 COMPILED = tempfile.TemporaryDirectory()
 jax.config.update("jax_compilation_cache_dir", COMPILED.name)
-ROOT = Path(__file__).parent.parent
 # Files that compile most, started first so that two processes end at about the same time.
 LONGEST = (
     "hosts",
@@ -46,10 +46,9 @@ def _given_back():
 @pytest.fixture
 def shared() -> Path:
     """The folder of reference data beside the checkout; tests that need it skip without it."""
-    folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        pytest.skip(f"reference data is not there: {folder.name}/ beside the checkout")
-    return folder
+    if not SHARED.is_dir():
+        pytest.skip(f"reference data is not there: {SHARED.name}/ beside the checkout")
+    return SHARED
 
 
 @pytest.fixture(scope="module")

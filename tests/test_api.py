@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from places import ROOT
 from sklearn.linear_model import Lasso
 
 import istanas_jax as ista

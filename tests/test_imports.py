@@ -4,8 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-PACKAGE = Path(__file__).parent.parent / "istanas_jax"
+PACKAGE = ROOT / "istanas_jax"
 # A package may import those before it; modules at the top level, `api` among them, any.
 ORDER = [
     "space",

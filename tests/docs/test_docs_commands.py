@@ -1,0 +1,221 @@
+"""Every command of the documents works as it stands there, in a fresh checkout.
+
+They run one after the other in one folder, so that later ones find what earlier ones left. Where
+size demands it arguments follow; where nobody can run it here it is rehearsed, or has a reason.
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from documents import commands_in, documents
+from places import ROOT
+
+from istanas_jax.cli.main import main
+
+PROGRAM = "python -m istanas_jax "
+
+
+class Way(NamedTuple):
+    """How a command is run."""
+
+    variant: str = ""  # of its config, instead of the one it has
+    more: str = ""  # arguments that follow
+    rehearsed: bool = False  # with --dry-run: everything is checked, and nothing done
+    reason: str = ""  # why it is not run at all
+
+
+AS_TYPED = Way()
+NODES = "--config.architecture.nodes=2"
+SMALL = f"{NODES} --config.search.cells=1 --config.retrain.cells=1"
+ONE_STAGE = f"{NODES} --config.search.cells=1 --config.train.cells=1"
+CIFAR = "--config.data.dir=data"
+NO_HEADS = "--config.search.auxiliary_weight=0.0 --config.train.auxiliary_weight=0.0"
+STUDY = f"{SMALL} --config.study.methods=('ista',) --config.study.seeds=1"
+STUDY += " --config.study.one_stage=False"
+DIGITS = Way("tiny", SMALL)
+# Of schedules that differ in configs and methods one is run, and images, sizes and memory of the
+# others are checked: `tests/test_methods_resume.py` and others run those.
+REHEARSED = Way("tiny", CIFAR, rehearsed=True)
+WAYS = {
+    # README: the beginning and "Using it"
+    "bash launch/local.sh": Way(
+        more=f"run --config configs/digits.py:tiny {SMALL} --workdir runs/digits"
+    ),
+    "bash launch/test.sh": Way(reason="it is this suite"),
+    "python -m istanas_jax --help": AS_TYPED,
+    "python -m istanas_jax run --config configs/digits.py --workdir runs/digits": DIGITS,
+    "python -m istanas_jax report runs/digits": AS_TYPED,
+    "python -m istanas_jax inspect runs/digits": AS_TYPED,
+    "python -m istanas_jax judge ISTA_twostage random:0": AS_TYPED,
+    "python -m istanas_jax export runs/digits --out digits_net": AS_TYPED,
+    "python -m istanas_jax predict digits_net examples/digit.png": AS_TYPED,
+    "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
+    "python -m istanas_jax run --config configs/cifar10_two_stage.py "
+    "--workdir runs/two_stage": REHEARSED,
+    "python -m istanas_jax run --config configs/cifar10_one_stage.py --workdir runs/one_stage": Way(
+        "tiny", f"{ONE_STAGE} {NO_HEADS} {CIFAR}"
+    ),
+    "python -m istanas_jax retrain --config configs/cifar10_retrain.py --genotype PC_DARTS_cifar "
+    "--workdir runs/cell": REHEARSED,
+    "python -m istanas_jax run --config configs/images.py --config.data.name=my_images "
+    "--workdir runs/own": Way("tiny", rehearsed=True),
+    "python -m istanas_jax run --config configs/imagenet_one_stage.py "
+    "--config.data.name=imagenet --workdir runs/imagenet": Way(
+        "tiny", "--config.data.classes=2", rehearsed=True
+    ),
+    # Other search methods, and comparing them
+    "python -m istanas_jax run --config configs/cifar10_two_stage.py "
+    "--config.search.method=pc_darts --workdir runs/pc_darts": REHEARSED,
+    "python -m istanas_jax run --config configs/baselines.py:darts "
+    "--workdir runs/darts": REHEARSED._replace(variant="darts_tiny"),
+    "python -m istanas_jax describe --all": AS_TYPED,
+    "python -m istanas_jax study cost --config configs/study.py:cost_small "
+    "--workdir runs/cost": Way(
+        "cost_tiny", f"{SMALL} --config.study.methods=('random',) --config.study.batches=(8,)"
+    ),
+    "python -m istanas_jax study correlation --config configs/study.py:correlation_small "
+    "--workdir runs/tau": Way("correlation_tiny", STUDY),
+    "python -m istanas_jax study accuracy --config configs/study.py:accuracy_small "
+    "--workdir runs/accuracy": Way("accuracy_tiny", STUDY),
+    "python -m istanas_jax study curves --config configs/study.py:curves_small "
+    "--workdir runs/curves": Way("curves_tiny", STUDY),
+    "python -m istanas_jax bench torture": Way(
+        reason="it kills 20 real runs, for half an hour; tests/test_torture.py has fewer"
+    ),
+    "python -m istanas_jax bench memory": Way(
+        reason="it compiles four steps; tests/test_recompute.py compares what they need"
+    ),
+    # Many devices, many hosts
+    "bash launch/local.sh run --config configs/digits.py --workdir runs/digits": DIGITS,
+    "bash launch/cuda.sh run --config configs/digits.py --workdir runs/digits": Way(rehearsed=True),
+    "python launch/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
+    "-- run --config configs/imagenet_one_stage.py --workdir gs://my-bucket/imagenet": Way(
+        rehearsed=True
+    ),
+    "python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8": Way(
+        reason="the TPU compiler is not in requirements.txt; tests/test_plan.py plans for CPUs"
+    ),
+    "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
+    # Measured
+    "python -m istanas_jax bench docs": Way(more="--only ISTA_twostage"),
+    "python -m istanas_jax bench recovery": Way(more="--problems 5"),
+    "python -m istanas_jax bench step": Way(more="--cells 1 --channels 4 --batch 2 --steps 1"),
+    # CONTRIBUTING
+    "bash launch/test.sh tests/test_genotype.py": Way(reason="it is this suite"),
+}
+
+
+def test_every_command_has_a_way_to_run_it():
+    """And every way is that of a command which is still documented."""
+    found = [c for document in documents() for c in commands_in(document.read_text())]
+    assert not set(found) - set(WAYS), "say in WAYS how these are run"
+    assert not set(WAYS) - set(found), "these are in no document any more"
+
+
+def test_commands_are_found():
+    text = """
+Try `python -m istanas_jax run
+x`, or `bash launch/a.sh b` and `bash launch/a.sh b` again.
+
+    python launch/a.py --one \\
+        --two        # a comment
+    other program
+
+```
+python -m istanas_jax --help
+```
+`bash launch/c.sh` is the last.
+"""
+    assert commands_in(text) == [
+        "python -m istanas_jax run x",
+        "bash launch/a.sh b",
+        "python launch/a.py --one --two",
+        "python -m istanas_jax --help",
+        "bash launch/c.sh",
+    ]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A fresh clone with its environment, and images of the reader's own."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("configs", "launch", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", "-C", folder, *command], check=True)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    built = [(folder / name).read_bytes() for name in ("requirements.txt", "pyproject.toml")]
+    (folder / ".venv" / "built-from").write_bytes(b"".join(built))
+    write_images(folder / "my_images", 12, 30)
+    write_images(folder / "imagenet" / "train", 40, 12)
+    write_images(folder / "imagenet" / "val", 40, 3)
+    write_cifar10(folder / "download" / "cifar-10-batches-bin")
+    return folder
+
+
+def write_images(folder: Path, size: int, number: int) -> None:
+    """So many in each of two classes."""
+    rng = np.random.default_rng(0)
+    for kind in ("cat", "dog"):
+        (folder / kind).mkdir(parents=True)
+        for n in range(number):
+            image = rng.integers(0, 256, (size, size, 3), np.uint8)
+            cv2.imwrite(str(folder / kind / f"{n}.jpg"), image)
+
+
+def write_cifar10(folder: Path) -> None:
+    """The files of the download, with 12 images each."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for file in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        records = rng.integers(0, 256, (12, 3073), np.uint8)
+        records[:, 0] = np.arange(12) % 10
+        records.tofile(folder / file)
+    (folder / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+
+
+def arguments_of(command: str, way: Way) -> list[str]:
+    """The command with what its way adds."""
+    words = shlex.split(command)
+    if way.variant:
+        (place,) = (i for i, word in enumerate(words) if word.startswith("configs/"))
+        words[place] = f"{words[place].partition(':')[0]}:{way.variant}"
+    if way.rehearsed:
+        job = words.index("--") if "--" in words else 2  # which has arguments of its own
+        words.insert(job if words[1].startswith("launch/") else len(words), "--dry-run")
+    return words + way.more.split()
+
+
+@pytest.mark.parametrize(
+    "command", [c for c, way in WAYS.items() if not way.reason], ids=lambda command: command[-60:]
+)
+def test_command(command, checkout, environment, monkeypatch):
+    way = WAYS[command]
+    words = arguments_of(command, way)
+    monkeypatch.chdir(checkout)
+    download = tfds.download.DownloadManager
+    monkeypatch.setattr(download, "download_and_extract", lambda *_: str(checkout / "download"))
+    if command.startswith(PROGRAM):
+        try:
+            code = main(words[3:])
+        except SystemExit as end:  # of --help
+            code = end.code
+    else:
+        code = subprocess.run(words, env=environment, timeout=600).returncode
+    assert code == 0
+    if "--workdir" in words and not way.rehearsed:
+        folder = checkout / words[words.index("--workdir") + 1]
+        assert (folder / ("study.md" if "study" in words else "result.json")).exists()

@@ -1,0 +1,64 @@
+"""Two-stage runs on a few digits with the smallest nets, for tests of what becomes of them."""
+
+import json
+
+import numpy as np
+from places import ROOT
+
+from istanas_jax.config.files import load_config
+from istanas_jax.schedules.training import retrain_net
+from istanas_jax.space.genotype import random_genotype
+
+# What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
+PAPER = [
+    "architecture.m=7",
+    "architecture.columns=uniform",
+    "architecture.signed=False",
+    "explore.draw=False",
+    "explore.shared_weights=False",
+    "explore.one_loss=False",
+    "explore.warmup_epochs=0",
+]
+SMALL = [
+    *PAPER,
+    "architecture.nodes=2",
+    "search.cells=1",
+    "retrain.cells=1",
+    "search.epochs=3",
+    "retrain.epochs=1",
+    "data.limit=140",
+    # Given, so that most tests compile the same programs.
+    "data.mean=(0.3,)",
+    "data.std=(0.4,)",
+    "search.b.learning_rate=0.02",
+]
+
+
+def tiny(*overrides):
+    spec = str(ROOT / "configs" / "digits.py:tiny")
+    return load_config(spec, [f"--config.{override}" for override in [*SMALL, *overrides]])
+
+
+def two_nodes(session):
+    return retrain_net(session, random_genotype(0, num_nodes=2))
+
+
+def rows(workdir, name="metrics.jsonl"):
+    return [json.loads(line) for line in (workdir / name).read_text().splitlines()]
+
+
+def timeless(workdir):
+    return [row | {"seconds": 0, "images_per_second": 0} for row in rows(workdir)]
+
+
+def fake_run(number, accuracies, genotypes=None):
+    """What a search gives, in place of `TwoStageSearch.run`."""
+    genotype = genotypes[number] if genotypes else random_genotype(number, num_nodes=2)
+    return {
+        "seed": number,
+        "genotype": genotype.to_dict(),
+        "accuracy_of": "b",
+        "accuracy": accuracies[number],
+        "coefficients": np.ones((2, 2, 2)).tolist(),
+        "seconds": {"total": 1.0},
+    }

@@ -1,0 +1,307 @@
+"""Every search method against a naive computation: coefficients, dense cells, derived cells."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_methods import EDGES, NODES, STEPS, config_of, make, random_cell
+
+from istanas_jax.config.files import ConfigError
+from istanas_jax.methods import METHODS, find_method
+from istanas_jax.methods.pdarts import best_candidates, limit_skips
+from istanas_jax.methods.tables import SKIP, strongest
+from istanas_jax.networks import operations
+from istanas_jax.networks.batch_norm import Mode
+from istanas_jax.networks.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.dynamic import CellSpec
+from istanas_jax.plan import published_sizes
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, edge_index, num_candidates
+from istanas_jax.space.genotype import Genotype, published, published_parameters
+from istanas_jax.sparse_coding.architecture import coefficients, recover
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def random_alpha(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def training(step=0, seed=3):
+    """As much of a TrainState as a method looks at."""
+    return SimpleNamespace(step=jnp.int32(step), key=lambda stream: jax.random.key(seed + stream))
+
+
+def naive_cells(table, s=2):
+    """Per node: of each edge the best operation, then the s best edges."""
+    cells = []
+    for rows in table:
+        nodes = []
+        for node in range(NODES):
+            edges = []
+            for predecessor in range(node + 2):
+                row = rows[edge_index(node, predecessor)]
+                op = max(range(NUM_OPS), key=lambda n, row=row: row[n])
+                edges.append((row[op], predecessor * NUM_OPS + op))
+            nodes.append([flat for _, flat in sorted(edges, reverse=True)[:s]])
+        cells.append(nodes)
+    return cells
+
+
+def test_the_strongest_of_a_table():
+    table = random_alpha(2, EDGES, NUM_OPS)
+    support, weights = strongest(jnp.asarray(table), NODES, 2)
+    assert support.tolist() == naive_cells(table)
+    for kind, node in np.ndindex(2, NODES):
+        predecessor, op = np.divmod(support[kind, node], NUM_OPS)
+        expected = table[kind, edge_index(node, 0) + predecessor, op]
+        np.testing.assert_array_equal(weights[kind, node], expected)
+
+
+@pytest.mark.parametrize("name", ["darts", "darts_second_order", "snas"])
+def test_softmax_methods(name):
+    """The zero operation takes its share and has no entry; nothing else is in a snapshot."""
+    method = make(name)
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    table = softmax(alpha)[..., 1:]
+    mixture = method.inputs(arch)["mixture"]
+    np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
+    assert mixture.edges is mixture.drop is None
+    shown = method.snapshot(arch)
+    assert shown["support"].tolist() == naive_cells(table)
+    Genotype.from_supports(*shown["support"].tolist())
+    for kind, node in np.ndindex(2, NODES):
+        z = np.asarray(shown["z"][kind, node])
+        own = table[kind, edge_index(node, 0) : edge_index(node + 1, 0)].ravel()
+        np.testing.assert_allclose(z[: own.size], own, rtol=1e-5)
+        assert not z[own.size :].any()
+        picked = z[np.asarray(shown["support"][kind, node])]
+        np.testing.assert_array_equal(shown["coefficients"][kind, node], picked)
+
+
+def test_snas_draws_by_gumbel_at_a_falling_temperature():
+    method = make("snas", "search.snas.annealing=0.1", "search.snas.final_temperature=0.5")
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    for step, temperature in ((0, 2.5), (10, 2.5 * np.exp(-1)), (1000, 0.5)):
+        np.testing.assert_allclose(method.temperature(step), temperature, rtol=1e-6)
+        noise = np.asarray(jax.random.gumbel(training().key(2), alpha.shape))
+        expected = softmax((np.log(softmax(alpha)) + noise) / temperature)[..., 1:]
+        drawn = method.inputs(arch, training(step))["mixture"].table
+        np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_pc_darts_weighs_edges_and_waits():
+    method = make("pc_darts", "search.pc_darts.warmup_epochs=3")
+    alpha, beta = random_alpha(2, EDGES, 1 + NUM_OPS), random_alpha(2, EDGES, seed=1)
+    trained = {"alpha": jnp.asarray(alpha), "beta": jnp.asarray(beta)}
+    arch = method.at(method.init(jax.random.key(0)), trained)
+    edges = np.concatenate([softmax(beta[:, :2]), softmax(beta[:, 2:])], 1)
+    mixture = method.inputs(arch)["mixture"]
+    np.testing.assert_allclose(mixture.edges, edges, rtol=1e-5)
+    table = edges[..., None] * softmax(alpha)[..., 1:]
+    np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
+    assert method.snapshot(arch)["support"].tolist() == naive_cells(table)
+    assert not method.moving(jnp.int32(3 * STEPS - 1))
+    assert method.moving(jnp.int32(3 * STEPS))
+    assert make("pc_darts", "search.pc_darts.warmup_epochs=0").moving(jnp.int32(0)) is None
+
+
+def test_nasp_runs_a_genotype():
+    """A hand-made alpha: edges 0 and 1 lead to node 0, edges 2 to 4 to node 1, which drops one."""
+    method = make("nasp")
+    alpha = np.full((2, EDGES, NUM_OPS), 0.1, np.float32)
+    best = [[(0, 6), (1, 2), (2, 0), (3, 4), (4, 5)], [(0, 1), (1, 1), (2, 3), (3, 3), (4, 0)]]
+    strength = [[0.9, 0.2, 0.5, 0.8, 0.6], [0.3, 0.3, 0.7, 0.2, 0.7]]
+    dropped = [2, 3]  # the weakest edge of node 1, of each cell type
+    one = np.zeros_like(alpha)
+    for kind in range(2):
+        for (edge, op), value in zip(best[kind], strength[kind], strict=True):
+            alpha[kind, edge, op] = value
+            one[kind, edge, op] = edge != dropped[kind]
+    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    assert arch.alpha.shape == method.init(jax.random.key(0)).alpha.shape
+    np.testing.assert_allclose(method.inputs(arch)["mixture"].table, one, atol=1e-6)
+
+    # The gradient is that at the discrete point, for all entries.
+    def loss(alpha):
+        table = method.inputs(method.at(arch, alpha))["mixture"].table
+        return jnp.sum(jnp.sin(table + 0.3))
+
+    gradient = jax.grad(loss)(arch.alpha)
+    np.testing.assert_allclose(gradient, np.cos(one + 0.3), rtol=1e-5)
+    moved = method.moved(arch, arch.alpha + jnp.array([-2.0, 2.0])[:, None, None])
+    assert np.all(moved.alpha[0] == 0) and np.all(moved.alpha[1] == 1)
+
+    # W's half and evaluation run the same connections, and they are the genotype.
+    for inputs in (method.inputs_of_w(arch, training()), method.inputs_of_w(arch)):
+        assert inputs["support"].tolist() == method.snapshot(arch)["support"].tolist()
+        assert np.all(inputs["coefficients"] == 1)
+    flats = [[[6, 9], [7 + 4, 14 + 5]], [[1, 8], [3, 14]]]
+    assert inputs["support"].tolist() == flats
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_ista_is_judged_by_the_coefficients_it_trains_with(implicit):
+    """With z(b), which is not the z of the last recovery once b has moved."""
+    method = make("ista", f"architecture.implicit={implicit}")
+    arch = method.init(jax.random.key(0))
+    arch = method.moved(arch, arch.b + 0.3 * np.abs(arch.b).max())
+    now = recover(arch, method.coding).code.z if implicit else arch.z
+    expected = coefficients(arch.replace(z=now))
+    assert implicit == bool(np.abs(expected - coefficients(arch)).max() > 1e-3)
+    for found in (
+        method.inputs(arch, training())["coefficients"],
+        method.inputs_of_w(arch, training())["coefficients"],
+        method.inputs_of_w(arch)["coefficients"],
+        method.snapshot(arch)["coefficients"],
+    ):
+        # Two compilations of one LASSO; the coefficients are about 1e-2.
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_pdarts_narrows_and_drops_skips_out():
+    overrides = ["search.pdarts.dropout=(0.0, 0.4, 0.7)", "search.pdarts.epochs=4"]
+    overrides.append("search.pdarts.warmup_epochs=2")
+    first = make("pdarts", *overrides)
+    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    kept = best_candidates(alpha, first.mask, 5)
+    second = make("pdarts", *overrides, stage=1, found={"candidates": kept})
+    assert (first.stages, first.epochs) == (3, 4)
+    for kind, edge in np.ndindex(2, EDGES):
+        assert set(kept[kind][edge]) == set(np.argsort(-alpha[kind, edge])[:5])
+    arch = second.at(second.init(jax.random.key(0)), jnp.asarray(alpha))
+    expected = softmax(np.where(second.mask, alpha, -np.inf))[..., 1:]
+    np.testing.assert_allclose(second.inputs(arch)["mixture"].table, expected, rtol=1e-5)
+    again = best_candidates(alpha, second.mask, 3)
+    assert all(set(a) < set(b) for k in range(2) for a, b in zip(again[k], kept[k], strict=True))
+    rates = [float(second.dropout_rate(jnp.int32(epoch * STEPS))) for epoch in range(4)]
+    np.testing.assert_allclose(rates, [0.3, 0.2, 0.4, 0.4 * np.exp(-0.2)], rtol=1e-5)
+    assert not second.moving(jnp.int32(2 * STEPS - 1)) and second.moving(jnp.int32(2 * STEPS))
+
+
+def test_pdarts_ends_with_few_skips():
+    table = np.abs(random_alpha(2, EDGES, NUM_OPS))
+    table[:, :, SKIP] += 10
+    support, weights = limit_skips(table, NODES, 2, 1)
+    skips = (support % NUM_OPS == SKIP).sum((1, 2))
+    assert skips.tolist() == [1, 4]
+    # The strongest of the normal cell's four stays, since the weakest goes first.
+    picked = support[0] % NUM_OPS == SKIP
+    before, _ = strongest(jnp.asarray(table), NODES, 2)
+    assert weights[0][picked] == strongest(jnp.asarray(table), NODES, 2)[1][0].max()
+    assert support[1].tolist() == before[1].tolist()
+
+
+def test_random_genotypes_are_drawn_from_the_whole_space():
+    method = make("random", "search.epochs=200", "search.random.genotypes=200")
+    arch = method.init(jax.random.key(0))
+    for node in range(NODES):
+        picks = np.asarray(arch.supports[:, :, node])
+        assert np.all(picks[..., 0] != picks[..., 1])
+        assert set(picks.ravel().tolist()) == set(range(num_candidates(node)))
+    assert np.all(method.inputs(arch)["coefficients"] == 1)
+    with pytest.raises(ValueError, match=r"search.epochs 7 cannot be shared equally .* 2"):
+        make("random", "search.epochs=7", "search.random.genotypes=2")
+
+
+def test_what_a_method_does_not_take():
+    with pytest.raises(ValueError, match=r"architecture.s is 3, but darts takes that many"):
+        make("darts", "architecture.s=3")
+    with pytest.raises(ConfigError, match=r"recovery.every means nothing to search.method=darts"):
+        config_of("darts", "recovery.every=step")
+    with pytest.raises(ConfigError, match=r"search.darts.sigma means nothing to .*=ista"):
+        config_of("ista", "search.darts.sigma=0.1")
+    for size in ("cells", "epochs"):
+        with pytest.raises(ConfigError, match=rf"search.{size} means nothing to .*=pdarts"):
+            config_of("pdarts", f"search.{size}=5")
+    with pytest.raises(ConfigError, match=r"unknown config key search.drop_path"):
+        config_of("ista", "search.drop_path=0.1")
+    with pytest.raises(ValueError, match="'dart', there are: ista, darts"):
+        find_method("dart")
+    regime = operations.REGIMES["search"]
+    with pytest.raises(ValueError, match="6 channels of which operations see one in 4"):
+        CellSpec(6, False, NODES, 2, regime, partial=4)
+    with pytest.raises(ValueError, match=r"4 channels .* an even number of channels"):
+        CellSpec(4, True, NODES, 2, regime, partial=4)
+    assert set(METHODS) - {"ista"} == {
+        *("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "random")
+    }
+
+
+def naive_cell(cell, x, mixture, spec, mode):
+    """Edge by edge as PC-DARTS has it, the shuffle on every edge."""
+    k, part = spec.partial, spec.op_channels
+    pre, _ = operations.preprocess(x, cell.pre0, cell.pre_stats[0], mode=mode)
+    states = [pre, pre]
+    for node in range(NODES):
+        total = 0
+        for i in range(node + 2):
+            group = int(spec.reduction and i >= 2)
+            stride, place = spec.strides[group], spec.groups[group].index((node, i))
+            edge, h = edge_index(node, i), states[i]
+            mixed = 0
+            for n in spec.candidates[edge] if spec.candidates else range(NUM_OPS):
+                op = OPERATIONS[n]
+                weights = {m: w[place] for m, w in cell.groups[group].get(op, {}).items()}
+                norms = operations.num_norms(op, stride, spec.regime)
+                stats = cell.stats[edge, n, :norms]
+                y, _ = operations.apply_op(
+                    op, h[..., :part], weights, stats, stride=stride, mode=mode
+                )
+                mixed = mixed + float(mixture.table[edge, n]) * np.asarray(y)
+            if k > 1:
+                rest = np.asarray(h[..., part:])
+                if stride == 2:
+                    rest = np.max([rest[:, a::2, b::2] for a in range(2) for b in range(2)], 0)
+                mixed = np.concatenate([mixed, float(mixture.edges[edge]) * rest], -1)
+                order = [g * part + c for c in range(part) for g in range(k)]
+                mixed = mixed[..., order]
+            total = total + mixed
+        states.append(jnp.asarray(total))
+    return np.concatenate(states[2:], -1)
+
+
+@pytest.mark.parametrize("kind", ["partial", "candidates"])
+def test_dense_cell_against_a_naive_one(kind):
+    """A reduction cell: both strides, and for PC-DARTS what passes by."""
+    rng = np.random.default_rng(0)
+    some = tuple(tuple(sorted(rng.choice(NUM_OPS, 2, replace=False))) for _ in range(EDGES))
+    some = tuple(tuple(map(int, ops_)) for ops_ in some)
+    options = {"partial": 2} if kind == "partial" else {"candidates": some}
+    spec = CellSpec(4, True, NODES, 2, operations.REGIMES["search"], **options)
+    cell, mode = random_cell(spec, rng), Mode(True)
+    x = jnp.asarray(rng.normal(size=(2, 4, 4, 3)), jnp.float32)
+    mixture = Mixture(
+        jnp.asarray(rng.normal(size=(EDGES, NUM_OPS)), jnp.float32),
+        jnp.asarray(rng.normal(size=EDGES), jnp.float32) if kind == "partial" else None,
+    )
+    run = jax.jit(partial(run_cell_mixed, spec=spec, mode=mode))
+    out, (_, stats) = run((cell, 0), x, x, mixture)
+    expected = naive_cell(cell, x, mixture, spec, mode)
+    np.testing.assert_allclose(out, expected, atol=2e-5 * np.abs(expected).max())
+    moved = np.any(np.asarray(stats != cell.stats), (2, 3, 4))
+    expected = np.zeros((EDGES, NUM_OPS), bool)
+    for edge, candidates in enumerate(spec.candidates or [range(NUM_OPS)] * EDGES):
+        expected[edge, list(candidates)] = True
+    _, on_nodes = spec.groups  # an identity has no statistics
+    expected[[edge_index(*edge) for edge in on_nodes], SKIP] = False
+    np.testing.assert_array_equal(moved, expected)
+
+
+def test_published_cells_beside_the_paper():
+    rows = published_sizes.describe_all()
+    assert len(rows) == 2 * len(published())
+    for row in rows:
+        counts = published_parameters(row["name"])
+        if not row["one_stage"]:
+            assert row["parameters"] == counts[row["net"] == "imagenet"]
+    text = published_sizes.table(rows)
+    assert "637,963,432" in text and "638 M" in text  # the same network
+    assert sum(row["paper"] is not None for row in rows) == 14

@@ -1,0 +1,338 @@
+"""Studies: folders that go on and grow, and what their tables say.
+
+Most runs here are made up: what a driver would leave is written at once. One study is real.
+"""
+
+import json
+
+import pytest
+from places import ROOT
+
+from istanas_jax.cli.main import main
+from istanas_jax.config.files import load_config
+from istanas_jax.methods import METHODS
+from istanas_jax.runs.folder import WorkdirError
+from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.space.genotype import random_genotype
+from istanas_jax.studies import runs
+from istanas_jax.studies.accuracy import AccuracyStudy
+from istanas_jax.studies.correlation import CorrelationStudy
+from istanas_jax.studies.curves import CurvesStudy
+from istanas_jax.training.errors import TrainingError
+
+CONFIG = str(ROOT / "configs" / "study.py")
+KINDS = ("cost", "correlation", "accuracy", "curves")
+
+
+def study_config(variant, *overrides):
+    return load_config(f"{CONFIG}:{variant}", [f"--config.{o}" for o in overrides])
+
+
+# Folders of made-up runs.
+
+
+def genotype(seed=0):
+    return random_genotype(seed, num_nodes=2).to_dict()
+
+
+def leave(folder, config, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = json.loads(config.to_json_best_effort())
+    for name, value in (files | {"config": plain, "started": {"commit": "abc"}}).items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+
+
+def result_of(config, accuracy, *, seeds, searches=0):
+    return {
+        "test_accuracies": [accuracy] * seeds,
+        "test_accuracy": accuracy,
+        "test_accuracy_deviation": None,
+        "test_top5_accuracy": 0.9,
+        "seeds": list(range(config.seed, config.seed + seeds)),
+        "parameters": 1000 + config.seed,
+        "genotype": genotype(config.seed),
+        "search": [{}] * searches,
+        "seconds": {"search": {"total": 60.0}, "retrain": {"total": 120.0}},
+    }
+
+
+@pytest.fixture
+def drivers(monkeypatch):
+    """Instead of the real ones; the list of what was run, and a dict of what is to be raised."""
+    done, trouble = [], {}
+
+    def begin(config, folder):
+        done.append(folder.name)
+        if folder.name in trouble:
+            raise trouble.pop(folder.name)
+
+    def search(config, folder):
+        begin(config, folder)
+        found = {
+            f"search_{i}": {
+                "genotype": genotype(i),
+                "accuracy_of": "b",
+                "accuracy": 0.5 + i / 100,
+                "coefficients": [[[0.1, 0.2]] * 2] * 2,
+                "seconds": {"total": 60.0},
+            }
+            for i in range(config.search.runs)
+        }
+        leave(folder, config, **found)
+        rows = [
+            {"phase": f"search {i}", "epoch": e, "step": e, "heldout_accuracy": 0.1 * e,
+             "distance": [[0.1, 0.2], [0.3, 0.4]], "seconds": {"total": 90.0 * e, "compile": 30.0}}
+            for i in range(config.search.runs) for e in (1, 2)
+        ]  # fmt: skip
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def train(config, folder):
+        begin(config, folder)
+        accuracy = 0.7 - config.seed % 100 / 100  # the other way round than in search
+        leave(folder, config, result=result_of(config, accuracy, seeds=config.retrain.runs))
+
+    def two(config, folder):
+        begin(config, folder)
+        made = {"seeds": config.retrain.runs, "searches": config.search.runs}
+        leave(folder, config, result=result_of(config, 0.8 + config.seed / 1e4, **made))
+
+    def one(config, folder):
+        begin(config, folder)
+        leave(folder, config, result=result_of(config, 0.6 + config.seed % 100 / 100, seeds=1))
+
+    monkeypatch.setattr(runs.two_stage, "search", search)
+    monkeypatch.setattr(runs.two_stage, "run", two)
+    monkeypatch.setattr(runs.one_stage, "run", one)
+    monkeypatch.setattr(runs.retrain, "run", train)
+    return done, trouble
+
+
+def text(folder):
+    return (folder / "study.md").read_text()
+
+
+def test_correlation_goes_on_and_grows(drivers, tmp_path):
+    done, trouble = drivers
+    folder = tmp_path / "study"
+
+    def run(*overrides):
+        done.clear()
+        config = study_config("correlation_tiny", *overrides)
+        return CorrelationStudy(config, folder).run()
+
+    trouble["random_retrain_1"] = Interrupted("stopped", 15)
+    with pytest.raises(Interrupted):
+        run("study.seeds=3")
+    assert done[-1] == "random_retrain_1"
+    assert "**Not finished**: 5 of 14 parts are done" in text(folder)
+    run("study.seeds=3")
+    assert done[0] == "random_retrain_1"
+    assert len(done) == 14 - 5
+    figures = run("study.seeds=5")  # more seeds: both searches go on, and two more of the rest
+    assert done[:2] == ["ista_search", "random_search"]
+    assert len(done) == 2 + 2 * 2 + 2 * 2
+    by_name = {row["method"]: row for row in figures["rows"]}
+    # Against ISTA-NAS, and told like anything else.
+    assert by_name["ista"]["tau"] == -1
+    assert by_name["ista"]["paper_tau"] == 0.43
+    assert by_name["one_stage"]["tau"] == -1
+    shown = text(folder)
+    assert (
+        "| two-stage ISTA-NAS | 5 | 52.00 ± 1.58 | 68.00 ± 1.58 | -1.00 | -1.00 to -1.00" in shown
+    )
+    assert "Not finished" not in shown
+    assert "abc" in shown
+    assert json.loads((folder / "study.json").read_text())["rows"][0]["tau"] == -1
+    assert (folder / "study.svg").read_bytes().startswith(b"<?xml")
+    run("study.seeds=5")
+    assert not done
+
+
+def test_same_images_and_budget_for_all(tmp_path):
+    study = CorrelationStudy(study_config("correlation_small"), tmp_path / "study")
+    configs = [study.two_stage_config(method, 3) for method in study.methods]
+    configs.append(study.one_stage_config(3))
+    configs.append(study.retrain_config("random:0", 3))
+    for config in configs:
+        assert config.seed == 3
+        assert config.data.to_dict() == configs[0].data.to_dict()
+        assert config.data.division_seed == 0
+    for config in configs[1 : len(study.methods)]:
+        same = {key: config.search[key] for key in ("cells", "channels", "epochs", "batch")}
+        assert same == {key: configs[0].search[key] for key in same}
+        assert config.search.weights == configs[0].search.weights
+        assert config.retrain == configs[0].retrain
+    assert "darts" not in configs[0].search
+    again = study.retrain_config("random:0", 3, of_one_stage=True)
+    assert again.retrain.one_stage_norms
+    assert again.retrain.epochs == study.config.one_stage.train.epochs
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_done(drivers, tmp_path):
+    _, trouble = drivers
+    trouble["ista_search"] = TrainingError("the loss is nan")
+    config = study_config("correlation_tiny", "study.one_stage=False")
+    figures = CorrelationStudy(config, tmp_path).run()
+    assert figures["failed"] == {"ista_search": "the loss is nan"}
+    assert "**Failed**: ista_search: the loss is nan." in text(tmp_path)
+    assert figures["rows"][1]["n"] == 2
+    CorrelationStudy(config, tmp_path).run()
+    assert "Failed" not in text(tmp_path)
+
+
+def test_a_study_that_never_began_leaves_its_folder_free(drivers, tmp_path):
+    _, trouble = drivers
+    trouble["ista_search"] = ValueError("no such data")
+    with pytest.raises(ValueError, match="no such data"):
+        CorrelationStudy(study_config("correlation_tiny"), tmp_path / "s").run()
+    CorrelationStudy(study_config("correlation_tiny", "search.epochs=4"), tmp_path / "s").run()
+    with pytest.raises(WorkdirError, match=r"search\.epochs was 4, is 2"):
+        CorrelationStudy(study_config("correlation_tiny"), tmp_path / "s")
+
+
+def test_correlation_of_several_trainings_comes_to_its_end(drivers, tmp_path):
+    """One-stage cells are trained as often as those of other methods."""
+    done, _ = drivers
+    config = study_config("correlation_tiny", "retrain.runs=2", "study.methods=('ista',)")
+    figures = CorrelationStudy(config, tmp_path).run()
+    assert figures["missing"] == []
+    assert [row["n"] for row in figures["rows"]] == [2, 2]
+    done.clear()
+    CorrelationStudy(config, tmp_path).run()
+    assert not done
+
+
+@pytest.mark.parametrize("study", [CorrelationStudy, AccuracyStudy, CurvesStudy])
+def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
+    """Has the name in tables and figures that it is chosen by."""
+    monkeypatch.setitem(METHODS, "own_method", METHODS["darts"])
+    kind = study.__name__.removesuffix("Study").lower()
+    config = study_config(f"{kind}_tiny")
+    with config.unlocked():
+        config.study.update({"methods": ("own_method",), "one_stage": False})
+        config.search.own_method = config.search.darts
+    assert study(config, tmp_path).run()["missing"] == []
+    assert "| own_method |" in text(tmp_path)
+    assert b"own_method" in (tmp_path / "study.svg").read_bytes()
+
+
+def test_accuracy(drivers, tmp_path):
+    done, _ = drivers
+    overrides = ("study.cells=('random:0',)", "retrain.runs=2", "study.methods=('random','ista')")
+    figures = AccuracyStudy(study_config("accuracy_tiny", *overrides), tmp_path).run()
+    assert done[:4] == ["random_0", "ista_0", "one_stage_0", "random_0_0"]
+    rows = {row["method"]: row for row in figures["rows"]}
+    assert rows["ista"]["trainings"] == 4
+    for row in figures["rows"]:  # nothing is counted twice
+        seeds = [seed for run in row["runs"] for seed in run["seeds"]]
+        assert len(seeds) == len(set(seeds)) == (2 if row["method"] == "one_stage" else 4)
+    assert rows["ista"]["test_accuracy"][0] == pytest.approx(0.805)
+    assert rows["ista"]["train_s"] == 60  # two trainings in 120 s
+    shown = text(tmp_path)
+    assert "| two-stage ISTA-NAS | 4 | 19.50 ± 0.58 | 10.00 | 0.001 M |" in shown
+    assert "2.54 ± 0.05" in shown
+    done.clear()
+    AccuracyStudy(study_config("accuracy_tiny", *overrides, "search.runs=2"), tmp_path).run()
+    assert done == ["random_0", "ista_0", "random_1", "ista_1"]
+
+
+def test_no_search_is_counted_twice(tmp_path):
+    """Nor when more seeds or more searches are asked for later."""
+    searches = set()
+    for seeds, times in ((2, 5), (4, 7)):
+        config = study_config("accuracy_tiny", f"study.seeds={seeds}", f"search.runs={times}")
+        study = AccuracyStudy(config, tmp_path / "study")
+        first = [study.two_stage_config("ista", number).seed for number in range(seeds)]
+        asked = {seed + run for seed in first for run in range(times)}
+        assert len(asked) == seeds * times
+        assert searches <= asked
+        searches = asked
+    with pytest.raises(ValueError, match=r"search\.runs is 101, .* have 100 seeds each"):
+        AccuracyStudy(study_config("accuracy_tiny", "search.runs=101"), tmp_path / "more")
+
+
+def test_runs_of_other_seeds_are_not_taken(tmp_path):
+    """Of a folder in which the searches of two runs were partly the same."""
+    config = study_config("accuracy_tiny", "study.methods=('ista',)", "study.one_stage=False")
+    study = AccuracyStudy(config, tmp_path)
+    own = study.two_stage_config("ista", 1)
+    own.seed = 1
+    leave(tmp_path / "ista_1", own, result=result_of(own, 0.9, seeds=1, searches=1))
+    assert not study.two_stage("ista", 1).done()
+
+
+def test_curves(drivers, tmp_path):
+    config = study_config("curves_tiny", "study.one_stage=False")
+    figures = CurvesStudy(config, tmp_path).run()
+    first = figures["rows"][0]
+    assert first["minutes"] == [1.0, 2.5]
+    assert first["accuracy"] == [0.1, 0.2]
+    assert "| two-stage ISTA-NAS | 1 | held-out images | 20.00 | 20.00 | 2 | 0:02:30 | 0.25 |" in (
+        text(tmp_path)
+    )
+    assert b"node 1" in (tmp_path / "study.svg").read_bytes()
+
+
+# Configs and the command.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_configs(kind):
+    for size in ("", "_small", "_tiny"):
+        config = study_config(f"{kind}{size}")
+        assert config.study.kind == kind
+        assert "method" not in config.search
+    paper = study_config(kind)
+    assert (paper.search.cells, paper.search.channels, paper.search.epochs) == (8, 16, 50)
+    assert (paper.retrain.cells, paper.retrain.epochs, paper.data.limit) == (20, 600, 0)
+
+
+def test_study_of_another_kind_is_refused(capsys, tmp_path):
+    given = ["--config", f"{CONFIG}:cost_tiny", "--workdir", str(tmp_path / "s")]
+    assert main(["study", "curves", *given]) == 2
+    assert "is no study of curves" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "override", "sentence"),
+    [
+        ("cost_tiny", "study.methods=('drats',)", "study.methods is ('drats',), it must be"),
+        ("accuracy_tiny", "study.methods=('drats',)", "each one of ista, darts"),
+        ("curves_tiny", "study.methods=('ista','ista')", "names 'ista' 2 times"),
+        ("curves_tiny", "study.seeds=0", "study.seeds is 0, it must be a whole number from 1"),
+        ("correlation_tiny", "study.resamples=0", "study.resamples is 0, it must be"),
+        ("cost_tiny", "study.steps=0", "study.steps is 0, it must be a whole number from 1"),
+        ("cost_tiny", "study.batches=(8,0)", "study.batches is (8, 0), it must be"),
+        ("cost_tiny", "study.batches=()", "the study has nothing to do"),
+        ("cost_tiny", "study.methods=()", "the study has nothing to do"),
+        ("accuracy_tiny", "study.cells=('PC_DRATS',)", "PC_DRATS"),
+    ],
+)
+def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sentence):
+    kind = variant.split("_")[0]
+    given = ["--config", f"{CONFIG}:{variant}", "--workdir", str(tmp_path / "s")]
+    assert main(["study", kind, *given, f"--config.{override}"]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_real_study(tmp_path):
+    """From images to the table, by the command; every trained network reads the test split once."""
+    small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1", "data.limit=140"]
+    small += ["study.seeds=1", "study.one_stage=False", "study.methods=('random',)"]
+    small += ["data.mean=(0.3,)", "data.std=(0.4,)"]
+    given = ["--config", f"{CONFIG}:correlation_tiny", "--workdir", str(tmp_path / "s")]
+    assert main(["study", "correlation", *given, *(f"--config.{o}" for o in small)]) == 0
+    (row,) = json.loads((tmp_path / "s" / "study.json").read_text())["rows"]
+    folders = {path.name for path in (tmp_path / "s").iterdir() if path.is_dir()}
+    assert folders == {"random_search", "random_retrain_0"}
+    searched = json.loads((tmp_path / "s" / "random_search" / "search_0.json").read_text())
+    trained = json.loads((tmp_path / "s" / "random_retrain_0" / "result.json").read_text())
+    assert trained["genotype"] == searched["genotype"]
+    assert row["pairs"][0]["search"] == searched["accuracy"]
+    assert searched["accuracy_of"] == "heldout"
+    assert row["pairs"][0]["retrained"] == trained["test_accuracy"]
+    assert main(["report", str(tmp_path / "s")]) == 0
+    assert "random_retrain_0" in (tmp_path / "s" / "index.html").read_text()
