@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 import pytest
 from small_sets import config as data_config
-from tfds_sets import tiny_gray  # noqa: F401  a fixture
 from tiny_runs import tiny
 
 from istanas_jax.cli.main import main
@@ -66,7 +65,7 @@ def test_the_start_reads_labels_and_shapes_only(tmp_path):
         found.test()
 
 
-def test_labels_of_tfds_test_images(tiny_gray, monkeypatch):  # noqa: F811
+def test_labels_of_tfds_test_images(tiny_gray, monkeypatch):
     """All are looked at, and no image is decoded; streamed ones are too many: first and last."""
     given = data_config("tiny_gray", dir=str(tiny_gray))
     monkeypatch.setattr(sources, "TEST_NAMES", ("validation",))

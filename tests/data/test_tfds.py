@@ -11,7 +11,7 @@ import pytest
 import requests
 import tensorflow_datasets as tfds
 from small_sets import config, same_images
-from tfds_sets import TinyGray, tiny_gray  # noqa: F401  a fixture
+from tfds_sets import TinyGray
 
 from istanas_jax.data import dataset, in_memory, sources
 from istanas_jax.data.dataset import DataError

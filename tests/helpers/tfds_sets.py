@@ -1,10 +1,7 @@
 """A data set in the format of TensorFlow Datasets."""
 
-import pytest
 import tensorflow_datasets as tfds
 from small_sets import images
-
-from istanas_jax.data import sources
 
 
 class TinyGray(tfds.core.GeneratorBasedBuilder):
@@ -27,10 +24,3 @@ class TinyGray(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, first, end):
         for i in range(first, end):
             yield i, {"image": self.IMAGES[i], "label": i % 2}
-
-
-@pytest.fixture(scope="module")
-def tiny_gray(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tfds")
-    sources.prepare("tiny_gray", str(folder))
-    return folder
