@@ -2,7 +2,8 @@
 # Sourced by the other scripts, in the checkout: virtual environments that are made once.
 #   use_environment DIR [ARGUMENT...]   make or reuse DIR, and put it on the PATH; arguments go to
 #                                       `pip install` besides those of requirements.txt
-# PYTHON=/path/to/python3 picks the interpreter; by default the first that is new enough.
+# PYTHON=/path/to/python3 picks the interpreter; the default is the first that works of Python 3.12,
+# 3.11, 3.13, 3.14 and whatever python3 is, if that is new enough.
 # With dry_run=yes the commands are printed and not run.
 
 set -euo pipefail
@@ -10,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 find_python() {
   local candidate
-  for candidate in ${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14}; do
+  for candidate in ${PYTHON:-python3.12 python3.11 python3.13 python3.14 python3}; do
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$candidate"
       return

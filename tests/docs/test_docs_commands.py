@@ -96,7 +96,7 @@ WAYS = {
     # Many devices, many hosts
     "bash launch/local.sh run --config configs/digits.py --workdir runs/digits": DIGITS,
     "bash launch/cuda.sh run --config configs/digits.py --workdir runs/digits": Way(rehearsed=True),
-    "python launch/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
+    "python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
     "-- run --config configs/imagenet_one_stage.py --workdir gs://my-bucket/imagenet": Way(
         rehearsed=True
     ),

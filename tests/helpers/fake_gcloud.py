@@ -1,4 +1,4 @@
-"""A gcloud for the tests of launch/tpu_pod.py, with a cloud in the folder $FAKE_CLOUD.
+"""A gcloud for the tests of launch/tpu/tpu_pod.py, with a cloud in the folder $FAKE_CLOUD.
 
 Put on the PATH under the name gcloud. Every call goes to calls.jsonl. The hosts are folders, in
 which commands really run, with a fake Python that installs nothing and plays the job:

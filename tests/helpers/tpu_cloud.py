@@ -1,4 +1,4 @@
-"""A checkout, a fake gcloud on the PATH, and launch/tpu_pod.py run against them."""
+"""A checkout, a fake gcloud on the PATH, and launch/tpu/tpu_pod.py run against them."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Cloud:
         (self.folder / "settings.json").write_text(json.dumps(settings))
 
     def start(self, *arguments, every="0.05"):
-        command = [sys.executable, "launch/tpu_pod.py", "--every", every, *arguments]
+        command = [sys.executable, "launch/tpu/tpu_pod.py", "--every", every, *arguments]
         return Ended(
             command, cwd=self.checkout, env=self.environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -70,6 +70,27 @@ def test_old_python_is_said(checkout):
     assert "needs Python 3.11 or newer" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        ((11, 12, 13, 14), "python3.12"),
+        ((11, 13, 14), "python3.11"),
+        ((13, 14), "python3.13"),
+        ((14,), "python3.14"),
+        ((), "python3"),
+    ],
+)
+def test_which_python_is_preferred(checkout, there, chosen):
+    for minor in range(11, 15):
+        program(checkout / "bin" / f"python3.{minor}", f"#!/bin/sh\nexit {minor not in there:d}")
+    program(checkout / "bin" / "python3", "#!/bin/sh\n")
+    find = ["bash", "-c", "source launch/environment.sh; find_python"]
+    env = os.environ | {"PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"}
+    for wanted, found in (("", chosen), ("true", "true")):  # what PYTHON names wins
+        said = subprocess.check_output(find, cwd=checkout, env=env | {"PYTHON": wanted}, text=True)
+        assert said == f"{found}\n"
+
+
 def test_unreachable_index_is_said(checkout):
     result = run(checkout, PIP_NO_INDEX="1", PIP_FIND_LINKS="")
     assert result.returncode == 1
@@ -179,7 +200,7 @@ def test_shellcheck():
     checker = shutil.which("shellcheck", path=f"{here}:{os.environ['PATH']}")
     if checker is None:
         pytest.skip("shellcheck is not installed")
-    scripts = sorted(map(str, (ROOT / "launch").glob("*.sh")))
+    scripts = sorted(map(str, (ROOT / "launch").rglob("*.sh")))
     found = subprocess.run(
         [checker, "--external-sources", "--source-path=SCRIPTDIR", *scripts],
         capture_output=True,

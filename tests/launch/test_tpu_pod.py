@@ -1,4 +1,4 @@
-"""launch/tpu_pod.py against a fake gcloud, whose hosts are folders where commands really run."""
+"""tpu_pod.py against a fake gcloud, whose hosts are folders where commands really run."""
 
 import re
 import shlex
@@ -123,7 +123,7 @@ def test_a_failure_that_comes_of_a_preemption(cloud):
     cloud.set(exit=[1, 0], steps=1, preempt_after=[6])
     out, _ = cloud.run(*POD, "--spot", "--", *JOB)
     assert "the slice is PREEMPTED; starting again (1)" in out
-    assert "goes on costing; `python launch/tpu_pod.py --name istanas --zone us-west4-a" in out
+    assert "goes on costing; `python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a" in out
     assert cloud.verbs() == [*CREATED, "queued-resources delete", *CREATED]
 
 
@@ -156,7 +156,8 @@ def test_ctrl_c_leaves_the_job_which_the_same_command_follows_again(cloud):
     err = process.communicate()[1]
     assert process.returncode == 130
     assert "istanas and its job go on; the same command follows it again" in err
-    assert "`python launch/tpu_pod.py --name istanas --zone us-west4-a --stop` ends the job" in err
+    again = "python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a"
+    assert f"`{again} --stop` ends the job" in err
     assert "Traceback" not in err
     _, err = cloud.run(*POD, "--", *JOB[:-1], code=1)
     assert "another job is running on istanas: end it with --stop first" in err
@@ -260,7 +261,7 @@ def test_without_gcloud(cloud):
     (cloud.bin / "gcloud").unlink()
     (cloud.bin / "git").symlink_to(shutil.which("git"))
     done = subprocess.run(
-        [sys.executable, "launch/tpu_pod.py", *POD, "--", *JOB], cwd=cloud.checkout,
+        [sys.executable, "launch/tpu/tpu_pod.py", *POD, "--", *JOB], cwd=cloud.checkout,
         env=cloud.environment | {"PATH": str(cloud.bin)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2
@@ -284,7 +285,7 @@ def test_gcloud_that_cannot_is_not_asked_again_and_again(cloud):
      ("v5p-8", 1), ("v5p-128", 16), ("v6e-1", 1), ("v6e-16", 4)],
 )  # fmt: skip
 def test_hosts(monkeypatch, accelerator, hosts):
-    monkeypatch.syspath_prepend(str(ROOT / "launch"))
+    monkeypatch.syspath_prepend(str(ROOT / "launch" / "tpu"))
     import tpu_arguments
 
     assert tpu_arguments.parse([*SLICE, "--accelerator", accelerator]).hosts == hosts
@@ -311,7 +312,7 @@ def test_a_host_whose_python_is_too_old(cloud):
     for path in (old, uv):
         path.chmod(0o755)
     subprocess.run(
-        ["bash", "launch/tpu_worker.sh", "install"], cwd=cloud.checkout, env=cloud.environment,
+        ["bash", "launch/tpu/tpu_worker.sh", "install"], cwd=cloud.checkout, env=cloud.environment,
         check=True,
     )  # fmt: skip
     assert (cloud.folder / "uv.log").read_text().startswith("python install --quiet 3.11\npython f")

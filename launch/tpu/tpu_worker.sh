@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# On every host of a TPU slice, called by launch/tpu_pod.py. The job survives a lost connection.
+# Runs on every host of a TPU slice, called by tpu_pod.py. The job survives a lost connection.
 #   install                 the environment, and Python itself where it is too old
 #   start KEY ARGUMENT...   begin `python -m istanas_jax ARGUMENT...`
 #   status                  one line: "istanas-job HOST KEY none|running|lost|exited CODE"
@@ -7,7 +7,7 @@
 #   failure                 the last lines, if the job failed here
 #   stop SIGNAL             TERM makes the job save and end
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 job=../job
 UV=0.13.7 # brings a Python where there is none that is new enough
 
@@ -30,7 +30,7 @@ state() {
 }
 
 install() {
-  # shellcheck source=environment.sh
+  # shellcheck source=../environment.sh
   source launch/environment.sh
   if ! "$(find_python 2>/dev/null)" -c 'import ensurepip, venv' 2>/dev/null; then
     python3 -m pip install --quiet --user "uv==$UV"
@@ -51,7 +51,7 @@ start() {
   mkdir "$job"
   echo "$1" >"$job/key"
   boot >"$job/boot"
-  setsid nohup bash launch/tpu_worker.sh work "${@:2}" </dev/null >/dev/null 2>&1 &
+  setsid nohup bash launch/tpu/tpu_worker.sh work "${@:2}" </dev/null >/dev/null 2>&1 &
   until [ -f "$job/pid" ]; do
     sleep 0.1
   done
@@ -89,7 +89,7 @@ case "$1" in
     fi
     ;;
   *)
-    sed -n '2,/^set/s/^# \{0,1\}//p' launch/tpu_worker.sh >&2
+    sed -n '2,/^set/s/^# \{0,1\}//p' launch/tpu/tpu_worker.sh >&2
     exit 2
     ;;
 esac

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DESCRIPTION = """\
 Run istanas_jax on a Cloud TPU slice of any size: create it if it is not there, copy this checkout
 to every host, install, start the job on all of them, show what the first one prints, and do it
@@ -21,15 +21,15 @@ it again.
 """
 EXAMPLES = """\
 examples:
-  python launch/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 --spot \\
+  python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 --spot \\
       --delete --fetch runs/imagenet -- \\
       run --config configs/imagenet_one_stage.py --workdir gs://BUCKET/imagenet
                                     the whole job, and no machine is left running after it
-  python launch/tpu_pod.py --dry-run ...
+  python launch/tpu/tpu_pod.py --dry-run ...
                                     print the commands of all this, do nothing
-  python launch/tpu_pod.py --name istanas --zone us-west4-a --stop
+  python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --stop
                                     make the job save a checkpoint and end
-  python launch/tpu_pod.py --name istanas --zone us-west4-a --delete
+  python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --delete
                                     delete the slice
 
 It needs gcloud, logged in (`gcloud auth login`) and with the Cloud TPU API enabled, and for slices
@@ -76,7 +76,7 @@ JOBS = ("run", "search", "retrain")  # the commands that work in a folder
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="tpu_pod",
-        usage="python launch/tpu_pod.py --name NAME --zone ZONE [options] [-- COMMAND ...]",
+        usage="python launch/tpu/tpu_pod.py --name NAME --zone ZONE [options] [-- COMMAND ...]",
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""Run istanas_jax on a Cloud TPU slice: `python launch/tpu_pod.py --help`.
+"""Run istanas_jax on a Cloud TPU slice: `python launch/tpu/tpu_pod.py --help`.
 
 Every look at the job is a short command of its own, so nothing hangs when a host disappears:
 "status" on all hosts, then what the first one has printed since.
@@ -288,7 +288,7 @@ def left_alone(pod: Pod) -> str:
 def again(args, *flags: str) -> str:
     project = ["--project", args.project] if args.project else []
     place = ["--name", args.name, "--zone", args.zone, *project]
-    return f"`{shlex.join(['python', 'launch/tpu_pod.py', *place, *flags])}`"
+    return f"`{shlex.join(['python', 'launch/tpu/tpu_pod.py', *place, *flags])}`"
 
 
 def say(text: str) -> None:

@@ -14,7 +14,7 @@ from tpu_arguments import ROOT
 
 LABEL = ("made-by", "istanas-tpu-pod")  # so that a later call knows what it may delete
 HOME = ".istanas_pod"  # on every host, in the home folder: checkout/ and job/
-WORKER = f"{HOME}/checkout/launch/tpu_worker.sh"
+WORKER = f"{HOME}/checkout/launch/tpu/tpu_worker.sh"
 # States of a node; those not listed here pass by themselves.
 READY = {"READY"}
 GONE = {"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "HIDDEN", "HIDING"}
