@@ -21,6 +21,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.files import load_config
 from istanas_jax.deploy import predict
 from istanas_jax.look import drawing
+from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
@@ -73,7 +74,7 @@ class Run:
         """A row per epoch of each phase."""
         return self._rows(metrics.METRICS)
 
-    def replay(self) -> list[dict]:
+    def replay(self) -> list[ReplayRow]:
         """A row per recovery: z, support, coefficients and frozen nodes."""
         return self._rows(metrics.REPLAY)
 

@@ -8,6 +8,7 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.judge import regression
+from istanas_jax.methods.replay_row import ReplayRow, genotype_of
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import Workdir
 from istanas_jax.space.genotype import Genotype, load
@@ -49,9 +50,9 @@ def _searches(path: epath.Path) -> dict[str, list[regression.Verdict]]:
     return searches
 
 
-def _cells_of(row: dict[str, Any], file: epath.Path) -> Genotype:
+def _cells_of(row: ReplayRow, file: epath.Path) -> Genotype:
     try:
-        return Genotype.from_supports(*row["support"])
+        return genotype_of(row)
     except (KeyError, TypeError, ValueError):
         raise ValueError(
             f"{file} is damaged: the row of step {row['step']} has no supports of two cells"

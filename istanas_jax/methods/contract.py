@@ -24,6 +24,7 @@ import optax
 from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
+from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.methods.search_accuracy import named_accuracy
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.training import optimizers
@@ -167,7 +168,7 @@ class Method(ABC):
     def record(self, search, step: int, report: dict | None, shown: Snapshot) -> None:
         """For the replay: what changed, and how things stand between two epochs."""
         epoch = step // self.steps_per_epoch
-        row = {"phase": search.name, "step": step, "epoch": epoch, **shown}
+        row: ReplayRow = {"phase": search.name, "step": step, "epoch": epoch, **shown}
         changed = np.zeros(shown["frozen"].shape, bool)
         if report is not None:
             before, now = np.sort(report["before"]), np.sort(shown["support"])

@@ -21,8 +21,8 @@ from istanas_jax.look.report.facts import gather
 from istanas_jax.look.report.html import Html, embed, tag
 from istanas_jax.look.report.series import charts
 from istanas_jax.look.report.series import time as time_spent
-from istanas_jax.runs import session
 from istanas_jax.runs.folder import Workdir
+from istanas_jax.schedules import results
 from istanas_jax.space.genotype import Genotype, load
 from istanas_jax.storage.checkpoints import Checkpoints
 
@@ -329,10 +329,10 @@ def test_one_sentence_where_there_is_no_run(tmp_path, monkeypatch, capsys, argum
 def test_a_page_that_cannot_be_written_loses_no_run(tmp_path, monkeypatch):
     said = []
     open_run = SimpleNamespace(workdir=Workdir(make_run(tmp_path / "run")), say=said.append)
-    session.write_report(open_run)
+    results.write_report(open_run)
     assert said == [f"the report is {tmp_path / 'run' / 'report.html'}"]
     monkeypatch.setattr(run_page, "write", lambda path: 1 / 0)
-    session.write_report(open_run)
+    results.write_report(open_run)
     assert said[1].startswith("the report could not be written (division by zero); once that is ")
     assert said[1].endswith(f"python -m istanas_jax report {tmp_path / 'run'}")
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.space.connections import connection, num_candidates
 from istanas_jax.space.genotype import Genotype
 
@@ -106,7 +107,7 @@ def read_replay(lines: Iterable[str], phase: str, step: int) -> Replay | None:
     return last and Replay(since, last["step"], last["kkt"])
 
 
-def _rows(lines: Iterable[str]) -> Iterator[dict]:
+def _rows(lines: Iterable[str]) -> Iterator[ReplayRow]:
     """Those that are whole: a kill may cut the last one short."""
     for line in lines:
         with contextlib.suppress(ValueError):

@@ -11,6 +11,7 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.look.report import replay
+from istanas_jax.methods.replay_row import ReplayRow, genotype_of
 from istanas_jax.methods.search_accuracy import read_search
 from istanas_jax.networks.counting import Counts, count
 from istanas_jax.networks.target_net import TargetNet
@@ -37,7 +38,7 @@ class Facts:
     rows: list[dict]  # of metrics.jsonl
     result: dict | None
     ended: dict[str, dict]  # figures of the phases that came to their end: "search 0"
-    searches: dict[str, list[dict]]  # of replay.jsonl
+    searches: dict[str, list[ReplayRow]]  # of replay.jsonl
     when: float | None  # of the last sign of life, in seconds since 1970
     genotype: Genotype | None = None
     coefficients: list | None = None  # (cells, nodes, s), strongest first
@@ -176,7 +177,7 @@ def _find_genotype(workdir: Workdir, facts: Facts) -> None:
         facts.coefficients = same[0]["coefficients"] if same else None
     elif facts.searches:
         last = list(facts.searches.values())[-1][-1]
-        facts.genotype = Genotype.from_supports(*last["support"])
+        facts.genotype = genotype_of(last)
         facts.coefficients = last["coefficients"]
 
 

@@ -1,8 +1,7 @@
 """The replay of a search for the page of its run: what replay.jsonl holds, made small.
 
-A row of replay.jsonl is a recovery: z, support, coefficients, distances and frozen nodes of both
-cells. The page gets frames: z without its zeros, connections in a fixed order, and the number of
-the drawing of each cell, of which every different one is there once.
+`methods.replay_row` says what a row holds. The page gets frames: z without its zeros, connections
+in a fixed order, and the number of the drawing of each cell; equal drawings are stored once.
 """
 
 from __future__ import annotations
@@ -16,24 +15,23 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.look import drawing
+from istanas_jax.methods.replay_row import ReplayRow, missing_key
 from istanas_jax.runs import metrics
 from istanas_jax.space.genotype import Genotype
 
-NEEDED = ("phase", "step", "z", "support", "coefficients", "frozen")  # of a row
 MAX_FRAMES = 600  # of a page
 MAX_BYTES = 2_200_000  # of frames and drawings of a page, leaving room for the rest of 3 MB
 
-Row = Mapping[str, Any]
 Picks = tuple[tuple[int, ...], ...]  # per node its flat indices, in rising order
 
 
-def read(workdir: epath.Path) -> dict[str, list[dict]]:
+def read(workdir: epath.Path) -> dict[str, list[ReplayRow]]:
     """The rows by search, in the order of their steps; empty if the run has written none."""
     path = workdir / metrics.REPLAY
-    searches: dict[str, list[dict]] = {}
+    searches: dict[str, list[ReplayRow]] = {}
     for row in metrics.read(path) if path.exists() else ():
-        if missing := [key for key in NEEDED if key not in row]:
-            raise ValueError(f"a row has no {missing[0]}")
+        if missing := missing_key(row):
+            raise ValueError(f"a row has no {missing}")
         searches.setdefault(row["phase"], []).append(row)
     return {phase: sorted(rows, key=lambda row: row["step"]) for phase, rows in searches.items()}
 
@@ -59,7 +57,7 @@ class Drawings:
         return self.numbers[key]
 
 
-def replays(searches: Mapping[str, list[dict]], drawings: Drawings) -> list[dict]:
+def replays(searches: Mapping[str, list[ReplayRow]], drawings: Drawings) -> list[dict]:
     """Per search its frames, as few as keep the page small; the cells go into `drawings`."""
     found = []
     for number, (phase, rows) in enumerate(searches.items()):
@@ -81,7 +79,9 @@ def replays(searches: Mapping[str, list[dict]], drawings: Drawings) -> list[dict
     return found
 
 
-def choose(rows: Sequence[Row], drawings: Drawings, *, frames: int, size: int) -> list[Row]:
+def choose(
+    rows: Sequence[ReplayRow], drawings: Drawings, *, frames: int, size: int
+) -> list[ReplayRow]:
     """The rows to show: first and last, then freezes, long-lived changes, ends of epochs."""
     kept: set[int] = set()
     frames = max(frames, 2)
@@ -97,7 +97,7 @@ def choose(rows: Sequence[Row], drawings: Drawings, *, frames: int, size: int) -
     return [rows[index] for index in sorted(kept)]
 
 
-def _by_importance(rows: Sequence[Row]) -> Iterable[int]:
+def _by_importance(rows: Sequence[ReplayRow]) -> Iterable[int]:
     freezes, changes, others = [], [], []
     for index in range(1, len(rows) - 1):
         if rows[index]["frozen"] != rows[index - 1]["frozen"]:
@@ -111,18 +111,18 @@ def _by_importance(rows: Sequence[Row]) -> Iterable[int]:
     return [0, len(rows) - 1, *freezes, *sorted(changes, key=lasted.get, reverse=True), *others]
 
 
-def _picks(row: Row) -> tuple[Picks, ...]:
+def _picks(row: ReplayRow) -> tuple[Picks, ...]:
     return tuple(tuple(tuple(sorted(node)) for node in cell) for cell in row["support"])
 
 
-def _frames(rows: Sequence[Row], drawings: Drawings) -> list[dict]:
+def _frames(rows: Sequence[ReplayRow], drawings: Drawings) -> list[dict]:
     return [
         _frame(row, before, drawings=drawings)
         for before, row in zip([None, *rows], rows, strict=False)
     ]
 
 
-def _frame(row: Row, before: Row | None, *, drawings: Drawings | None) -> dict:
+def _frame(row: ReplayRow, before: ReplayRow | None, *, drawings: Drawings | None) -> dict:
     """What the page shows of a recovery; changes are those since the frame before it."""
     frame = {
         "step": row["step"],
