@@ -1,11 +1,11 @@
-"""Figures that the documents give, each with the command that gives it: measured again, compared.
+"""Measures documented figures again, each by its command, and compares.
 
 `documented.json` is a list of
 
     {"command": what follows `python -m istanas_jax`, with {folder} for a new folder,
-     "minutes": what it takes on two cores, "line": a text that is in the README's line,
+     "minutes": what it takes on two cores, "line": a text that only this line has,
      "within": the relative difference that is allowed, for times; none: figures are exact,
-     "figures": [[path in the result, format, the figure as the README has it, factor], ...]}
+     "figures": [[path in the result, format, the figure as documented, factor], ...]}
 
 A command's result is the JSON that it prints or, without any, result.json or study.json in its
 folder.

@@ -248,8 +248,8 @@ def _add_docs(kinds) -> None:
         kinds,
         "docs",
         _docs,
-        "the figures of the README, measured again",
-        "Runs the commands again that the figures of the README come from, one after the other and "
+        "the documented figures, measured again",
+        "Runs the commands again that documented figures come from, one after the other and "
         "in the checkout, and prints what is documented beside what was measured; exits with 1 if "
         "they differ. Some need CIFAR-10, as `prepare cifar10` leaves it.",
     )

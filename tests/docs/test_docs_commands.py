@@ -45,7 +45,7 @@ DIGITS = Way("tiny", SMALL)
 # others are checked: `tests/test_methods_resume.py` and others run those.
 REHEARSED = Way("tiny", CIFAR, rehearsed=True)
 WAYS = {
-    # README: the beginning and "Using it"
+    # README, and the same things in the guide
     "bash launch/local.sh": Way(
         more=f"run --config configs/digits.py:tiny {SMALL} --workdir runs/digits"
     ),
@@ -71,7 +71,7 @@ WAYS = {
     "--config.data.name=imagenet --workdir runs/imagenet": Way(
         "tiny", "--config.data.classes=2", rehearsed=True
     ),
-    # Other search methods, and comparing them
+    # The guide: other search methods, and comparing them
     "python -m istanas_jax run --config configs/cifar10_two_stage.py "
     "--config.search.method=pc_darts --workdir runs/pc_darts": REHEARSED,
     "python -m istanas_jax run --config configs/baselines.py:darts "
@@ -93,7 +93,7 @@ WAYS = {
     "python -m istanas_jax bench memory": Way(
         reason="it compiles four steps; tests/test_recompute.py compares what they need"
     ),
-    # Many devices, many hosts
+    # The guide: devices
     "bash launch/local.sh run --config configs/digits.py --workdir runs/digits": DIGITS,
     "bash launch/cuda.sh run --config configs/digits.py --workdir runs/digits": Way(rehearsed=True),
     "python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
@@ -104,12 +104,12 @@ WAYS = {
         reason="the TPU compiler is not in requirements.txt; tests/test_plan.py plans for CPUs"
     ),
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
-    # Measured
+    # Results
     "python -m istanas_jax bench docs": Way(more="--only ISTA_twostage"),
     "python -m istanas_jax bench recovery": Way(more="--problems 5"),
     "python -m istanas_jax bench step": Way(more="--cells 1 --channels 4 --batch 2 --steps 1"),
     # CONTRIBUTING
-    "bash launch/test.sh tests/test_genotype.py": Way(reason="it is this suite"),
+    "bash launch/test.sh tests/space/test_genotype.py": Way(reason="it is this suite"),
 }
 
 

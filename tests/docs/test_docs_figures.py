@@ -1,6 +1,7 @@
-"""Figures in the README are those that their commands give, and programs are called programs."""
+"""Documented figures are those that their commands give, and programs are called programs."""
 
 import pytest
+from documents import documents
 from places import ROOT
 
 from istanas_jax.bench import documented
@@ -8,19 +9,19 @@ from istanas_jax.bench.documented import Entry, Figure
 from istanas_jax.cli.main import main
 from istanas_jax.plan import published_sizes
 
-README = (ROOT / "README.md").read_text()
+TEXT = "\n".join(document.read_text() for document in documents())
 ENTRIES = documented.entries()
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.line} {entry.figures[0][0]}")
-def test_figures_are_in_the_readme_as_said(entry):
-    (line,) = (line for line in README.splitlines() if entry.line in line)
+def test_figures_are_documented_as_said(entry):
+    (line,) = (line for line in TEXT.splitlines() if entry.line in line)
     for figure in entry.figures:
         assert figure.text in line, f"{entry.command} gives {figure.text}"
 
 
 def test_sizes_are_what_describe_gives():
-    """Those that need no compilation; `bench docs`, a command of the README, runs one of them."""
+    """Those that need no compilation; `bench docs`, a documented command, runs one of them."""
     rows = {
         (row["name"], row["net"], row["one_stage"]): row for row in published_sizes.describe_all()
     }
@@ -78,6 +79,6 @@ def test_help_says_that_files_are_programs(command, capsys):
 
 
 def test_documents_say_that_files_are_programs():
-    text = " ".join(README.split())
+    text = " ".join(TEXT.split())
     assert "A config file is a Python program, and naming it runs it: use only those" in text
     assert "`model.stablehlo` is a program too" in text
