@@ -2,9 +2,10 @@
 
     python -m istanas_jax study correlation --config configs/study.py:correlation --workdir runs/tau
 
-Variants: `cost`, `correlation`, `accuracy`, `curves` have the paper's sizes and are for an
-accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CPU within an hour, with
-`_tiny` they are smoke runs on digits. The paper: Tables 1 to 4 and Figure 2.
+Variants: `cost`, `correlation`, `accuracy`, `curves`, `quality` have the paper's sizes and are for
+an accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CPU within an hour
+(`quality_small`: six to eight), with `_tiny` they are smoke runs on digits. The paper: Tables 1 to
+4 and Figure 2; `quality` is ours.
 
 All methods have the batch of ISTA-NAS, 256: where a dense super-net needs too much memory for it,
 `--config.search.accumulate=4` sees it in four pieces.
@@ -19,6 +20,7 @@ import methods
 from ml_collections import ConfigDict
 
 COMPARED = ("ista", "darts", "pc_darts", "random")
+QUALITY = ("ista", "darts", "pc_darts", "snas", "random")
 SIZES = ("small", "tiny", "imagenet")
 ONE_STAGE = ("architecture", "recovery", "search", "train")  # what a one-stage run has of its own
 
@@ -30,6 +32,8 @@ def get_config(variant: str = "correlation") -> ConfigDict:
         raise ValueError(f"no variant {variant!r}, there are: {there}, each with _small or _tiny")
     if size == "tiny":
         two, one = digits.get_config("tiny"), digits.get_config("one_stage_tiny")
+    elif variant == "quality_small":
+        two, one = cifar10_two_stage.get_config("small"), cifar10_one_stage.get_config()
     else:
         two, one = cifar10_two_stage.get_config(), cifar10_one_stage.get_config()
     config = two
@@ -44,7 +48,7 @@ def get_config(variant: str = "correlation") -> ConfigDict:
         _tiny(config)
     elif size == "imagenet":
         _imagenet(config)
-    if kind == "cost":
+    if kind in ("cost", "quality"):
         del config.one_stage
     return config
 
@@ -91,11 +95,28 @@ def _curves(config: ConfigDict) -> None:
     config.data.holdout = 0.1  # ours: for accuracies of images that train nothing
 
 
+def _quality(config: ConfigDict) -> None:
+    """All ours."""
+    config.study.update(
+        {
+            "methods": QUALITY,
+            "one_stage": False,
+            "seeds": 6,
+            "minutes": 72.0,  # of a search; paper, Table 3: 0.05 GPU-days
+            "steps": 10,  # that are timed
+            "resamples": 10_000,  # of the bootstrap
+        }
+    )
+    # Cells that are trained from scratch, each with so many seeds: found by these methods, random.
+    config.study.trained = ConfigDict({"methods": ("ista",), "found": 3, "random": 8, "seeds": 2})
+
+
 KINDS = {
     "cost": _cost,
     "correlation": _correlation,
     "accuracy": _accuracy,
     "curves": _curves,
+    "quality": _quality,
 }
 
 
@@ -114,6 +135,9 @@ def _small(config: ConfigDict) -> None:
     config.study.methods = COMPARED
     if kind == "cost":  # the paper's net: 8 cells, 16 channels
         config.study.update({"batches": (16, 64, 256), "steps": 5})
+        return
+    if kind == "quality":  # the search of cifar10_two_stage.py:small
+        config.study.update({"methods": QUALITY, "minutes": 12.0})
         return
     config.study.seeds = {"correlation": 3, "accuracy": 3, "curves": 2}[kind]
     config.data.update({"limit": 5_000, "holdout": 0.2})
@@ -145,4 +169,7 @@ def _tiny(config: ConfigDict) -> None:
         config.study.update({"batches": (8, 16), "steps": 2})
         return
     config.study.seeds = 2
+    if config.study.kind == "quality":
+        config.study.update({"minutes": 0.05, "steps": 2})
+        config.study.trained.update({"found": 1, "random": 1, "seeds": 1})
     config.search.runs = config.retrain.runs = 1

@@ -38,7 +38,7 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     state = state.replace(weights=state.weights.replace(step=state.step + last))
     state = devices.replicate(state)
     shapes = batch_shapes(task.monitored, task.batch) * task.batches_per_step
-    batch = [devices.split(_random(shape)) for shape in shapes]
+    batch = [devices.split(random_batch(shape)) for shape in shapes]
     rss_before = peak_rss_mb()
     begin = time.perf_counter()
     lowered = task.lower(state)
@@ -129,7 +129,8 @@ class _Peak:
         return peak_rss_mb() * 2**20
 
 
-def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+def random_batch(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+    """Images or labels that are read from nowhere."""
     high = 256 if shape.dtype == np.uint8 else 2
     return np.random.default_rng(0).integers(0, high, shape.shape, shape.dtype)
 

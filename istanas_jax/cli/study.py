@@ -11,6 +11,7 @@ KINDS = {
     "cost": "step time, memory and compile time of each method over batch sizes: Table 1",
     "correlation": "Kendall's tau of accuracy in search and after training: Table 2",
     "accuracy": "search and train with each method: error, size, cost: Tables 3 and 4",
+    "quality": "search for the same minutes with each method: are the cells better than random?",
     "curves": "accuracy over time, and how z comes to rest: Figure 2",
 }
 DESCRIPTION = """\
@@ -22,10 +23,10 @@ was stopped or killed; more --config.study.methods and --config.study.seeds may 
 
 
 def add_commands(commands) -> None:
-    """study cost, correlation, accuracy and curves."""
+    """study cost, correlation, accuracy, quality and curves."""
     study = commands.add_parser(
         "study",
-        help="compare search methods: cost, correlation, accuracy, curves",
+        help="compare search methods: cost, correlation, accuracy, quality, curves",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -56,11 +57,12 @@ def _cost(args, config) -> int:
 
 
 def _driver(kind: str):
-    from istanas_jax.studies import accuracy, correlation, curves
+    from istanas_jax.studies import accuracy, correlation, curves, quality
 
     study = {
         "correlation": correlation.CorrelationStudy,
         "accuracy": accuracy.AccuracyStudy,
         "curves": curves.CurvesStudy,
+        "quality": quality.QualityStudy,
     }[kind]
     return lambda config, workdir: study(config, workdir).run()

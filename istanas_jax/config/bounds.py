@@ -203,7 +203,7 @@ OWN = {  # of each search method
     "random": {"genotypes": whole(1, 100_000)},
 }
 STUDY = {
-    "kind": one_of("cost", "correlation", "accuracy", "curves"),
+    "kind": one_of("cost", "correlation", "accuracy", "curves", "quality"),
     "one_stage": YES_OR_NO,
     "methods": each(METHOD),
     "cells": each(TEXT),
@@ -211,6 +211,11 @@ STUDY = {
     "steps": whole(1, 10**6),
     "batches": each(whole(1, 1_048_576)),
     "resamples": whole(1, 10**7),
+    "minutes": positive(10**6),
+    "trained.methods": each(METHOD),
+    "trained.found": whole(0, 10_000),
+    "trained.random": whole(0, 10_000),
+    "trained.seeds": whole(1, 10_000),
 }
 
 

@@ -36,7 +36,7 @@ class StudyDir(Workdir):
 
     config_file = "study_config.json"
     free = (*FREE, "study.methods", "study.seeds", "study.one_stage", "study.batches",
-            "study.cells", "study.resamples")  # fmt: skip
+            "study.cells", "study.resamples", "study.trained.")  # fmt: skip
 
     def _has_begun(self) -> bool:
         """Also takes away the folders of runs that did not begin."""

@@ -59,6 +59,26 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
         save(figure, path)
 
 
+def strips(rows: Rows, path: str | os.PathLike) -> None:
+    """The judge's percentile of every found cell: a strip per method, a dot per seed."""
+    if not rows:
+        return
+    with matplotlib.rc_context(STYLE):
+        figure, (axes,) = _panels(1, 1.2 + 0.9 * len(rows), 3.2)
+        for number, row in enumerate(rows):
+            found = [run["percentile"] for run in row["runs"] if run["percentile"] is not None]
+            # Side by side, so that equal percentiles are all seen.
+            places = number + np.linspace(-0.18, 0.18, len(found)) if len(found) > 1 else [number]
+            axes.scatter(places, found, color=COLOURS[number % len(COLOURS)], s=22, zorder=2)
+            mean = row["percentile"]
+            axes.plot([number - 0.3, number + 0.3], [mean, mean], color="black", linewidth=1.2)
+        axes.axhline(50, color="black", linewidth=0.8, linestyle=":")
+        axes.set_xticks(range(len(rows)), [name_of(row["method"]) for row in rows], fontsize=7)
+        axes.set_ylim(-3, 103)
+        axes.set_ylabel("percentile among random cells")
+        save(figure, path)
+
+
 def over_time(rows: Rows, path: str | os.PathLike) -> None:
     """Accuracy over time, a colour per method; then the distance of z, a line per node."""
     if not rows:

@@ -81,3 +81,37 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | N
     if not values:
         return None, None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def mean_interval(
+    values: Sequence[float], *, resamples: int, level: float = 0.95, seed: int = 0
+) -> tuple[float | None, float | None]:
+    """The percentile bootstrap interval of the mean; None where there are too few values."""
+    if len(values) < 2:
+        return None, None
+    found = stats.bootstrap(
+        (np.asarray(values, float),),
+        np.mean,
+        n_resamples=resamples,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far apart the means of two groups are; None where a group has fewer than two values."""
+
+    difference: float | None = None
+    standard_error: float | None = None  # Welch: each group has a variance of its own
+
+
+def mean_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The mean of the first group minus that of the second."""
+    if min(len(first), len(second)) < 2:
+        return Difference()
+    variance = sum(statistics.variance(group) / len(group) for group in (first, second))
+    return Difference(statistics.fmean(first) - statistics.fmean(second), variance**0.5)

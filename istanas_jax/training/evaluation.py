@@ -13,13 +13,13 @@ class Evaluator:
 
     def __init__(self, step, batch: int, devices: Devices):
         self.batch, self.devices = batch, devices
-        self._step = devices.map(step, 3, donate=False)
+        self.step = devices.map(step, 3, donate=False)
 
     def compile(self, state, batch: list[jax.ShapeDtypeStruct]) -> None:
         """Now and not at the first call; `batch` has images and labels."""
         mask = jax.ShapeDtypeStruct((self.batch,), np.float32)
         shapes = map(self.devices.split_shape, [*batch, mask])
-        self._step = self.devices.compile(self._step.lower(state, *shapes))
+        self.step = self.devices.compile(self.step.lower(state, *shapes))
 
     def __call__(self, state, images: Images) -> dict[str, float]:
         """`loss`, `accuracy` and `top5_accuracy`, every image counted once."""
@@ -28,7 +28,7 @@ class Evaluator:
         parts = []
         for batch, mask in zip(images.batches(order, seed=None), masks, strict=True):
             batch = (*batch, self.devices.part(mask))
-            parts.append(self._step(state, *map(self.devices.split, batch)))
+            parts.append(self.step(state, *map(self.devices.split, batch)))
         return summary(jax.tree.map(lambda *xs: np.sum(xs), *jax.device_get(parts)))
 
 

@@ -12,7 +12,15 @@ FOLDER = ROOT / "configs"
 VARIANTS = {
     "baselines": ["darts_tiny", *OWN],
     "digits": ["", "tiny", "one_stage", "one_stage_tiny"],
-    "study": ["cost", "correlation", "accuracy", "curves", "accuracy_imagenet", "curves_small"],
+    "study": [
+        "cost",
+        "correlation",
+        "accuracy",
+        "curves",
+        "quality",
+        "accuracy_imagenet",
+        "curves_small",
+    ],
 }
 SHARED = ("paper", "methods")  # by the configs
 
