@@ -26,10 +26,10 @@ LIST = Path(__file__).with_name("documented.json")
 class Figure(NamedTuple):
     """A figure that is documented."""
 
-    path: str  # in the command's result: keys and indices with / between them
+    path: str  # in the command's result: keys and indices, separated by /
     format: str
     text: str  # as documented
-    scale: float = 1  # documented in this part of the result's unit
+    scale: float = 1  # converts the result's unit to the documented one
 
 
 class Entry(NamedTuple):
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 def entries() -> list[Entry]:
-    """All that is documented."""
+    """The whole list."""
     return [
         Entry(**item | {"figures": tuple(Figure(*figure) for figure in item["figures"])})
         for item in json.loads(LIST.read_text())
@@ -51,7 +51,7 @@ def entries() -> list[Entry]:
 
 
 def run(*, minutes: float, only: str = "", say: Callable[[str], None] = print) -> dict:
-    """Run the commands again that take at most so many minutes and have `only` in them."""
+    """Run every command again that takes at most `minutes` and contains `only`."""
     chosen = [e for e in entries() if e.minutes <= minutes and only in e.command]
     if not chosen:
         raise ValueError(f"no documented command of up to {minutes:g} minutes has {only!r} in it")
@@ -68,13 +68,13 @@ def run(*, minutes: float, only: str = "", say: Callable[[str], None] = print) -
 
 
 def measure(command: str) -> Any:
-    """What the command gives, in a process and a folder of its own."""
+    """Run the command in its own process and folder, and return its result."""
     with tempfile.TemporaryDirectory() as folder:
         given = [part.format(folder=f"{folder}/run") for part in command.split()]
         program = [sys.executable, "-m", "istanas_jax", *given]
         done = subprocess.run(program, capture_output=True, text=True)
         if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no word of it"])[-1]
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise ValueError(f"exit code {done.returncode}: {last}")
         for name in ("result.json", "study.json"):
             if (file := Path(folder, "run", name)).exists():
@@ -83,7 +83,7 @@ def measure(command: str) -> Any:
 
 
 def compare(entry: Entry, result: Any) -> Iterator[dict]:
-    """A row per figure: documented, measured, and whether they agree."""
+    """Yield a row per figure: documented, measured, and whether they agree."""
     for figure in entry.figures:
         value = result
         for key in figure.path.split("/"):
@@ -107,7 +107,7 @@ def _number(text: str) -> float:
 
 
 def table(figures: dict) -> str:
-    """The rows for people."""
+    """Format the rows as a table for the terminal."""
     lines = [f"{'figure':<28}{'documented':>16}{'measured':>16}"]
     command = None
     for row in figures["rows"]:

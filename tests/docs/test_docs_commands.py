@@ -1,7 +1,7 @@
 """Every command of the documents works as it stands there, in a fresh checkout.
 
-They run one after the other in one folder, so that later ones find what earlier ones left. Where
-size demands it arguments follow; where nobody can run it here it is rehearsed, or has a reason.
+They run one after the other in one folder, so that later ones find what earlier ones left. Large
+ones get arguments that make them small. What cannot run here is rehearsed, or has a reason.
 """
 
 import shlex
@@ -26,9 +26,9 @@ PROGRAM = "python -m istanas_jax "
 class Way(NamedTuple):
     """How a command is run."""
 
-    variant: str = ""  # of its config, instead of the one it has
-    more: str = ""  # arguments that follow
-    rehearsed: bool = False  # with --dry-run: everything is checked, and nothing done
+    variant: str = ""  # replaces the variant of its config
+    more: str = ""  # further arguments
+    rehearsed: bool = False  # runs with --dry-run, which checks everything and does nothing
     reason: str = ""  # why it is not run at all
 
 
@@ -41,8 +41,8 @@ NO_HEADS = "--config.search.auxiliary_weight=0.0 --config.train.auxiliary_weight
 STUDY = f"{SMALL} --config.study.methods=('ista',) --config.study.seeds=1"
 STUDY += " --config.study.one_stage=False"
 DIGITS = Way("tiny", SMALL)
-# Of schedules that differ in configs and methods one is run, and images, sizes and memory of the
-# others are checked: `tests/test_methods_resume.py` and others run those.
+# One schedule is run. Those that differ only in config or method have their images, sizes and
+# memory checked: other tests run them.
 REHEARSED = Way("tiny", CIFAR, rehearsed=True)
 WAYS = {
     # README, and the same things in the guide
@@ -88,10 +88,10 @@ WAYS = {
     "python -m istanas_jax study curves --config configs/study.py:curves_small "
     "--workdir runs/curves": Way("curves_tiny", STUDY),
     "python -m istanas_jax bench torture": Way(
-        reason="it kills 20 real runs, for half an hour; tests/test_torture.py has fewer"
+        reason="it kills 20 real runs, for half an hour; the suite kills fewer"
     ),
     "python -m istanas_jax bench memory": Way(
-        reason="it compiles four steps; tests/test_recompute.py compares what they need"
+        reason="it compiles four steps; the tests of `recompute` compare what they need"
     ),
     # The guide: devices
     "bash launch/local.sh run --config configs/digits.py --workdir runs/digits": DIGITS,
@@ -101,7 +101,7 @@ WAYS = {
         rehearsed=True
     ),
     "python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8": Way(
-        reason="the TPU compiler is not in requirements.txt; tests/test_plan.py plans for CPUs"
+        reason="the TPU compiler is not in requirements.txt; tests/plan plans for CPUs"
     ),
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
     # Results
@@ -114,7 +114,7 @@ WAYS = {
 
 
 def test_every_command_has_a_way_to_run_it():
-    """And every way is that of a command which is still documented."""
+    """Also, every way belongs to a command that is still documented."""
     found = [c for document in documents() for c in commands_in(document.read_text())]
     assert not set(found) - set(WAYS), "say in WAYS how these are run"
     assert not set(WAYS) - set(found), "these are in no document any more"
@@ -167,7 +167,7 @@ def checkout(tmp_path_factory):
 
 
 def write_images(folder: Path, size: int, number: int) -> None:
-    """So many in each of two classes."""
+    """Write `number` images for each of two classes."""
     rng = np.random.default_rng(0)
     for kind in ("cat", "dog"):
         (folder / kind).mkdir(parents=True)
@@ -177,7 +177,7 @@ def write_images(folder: Path, size: int, number: int) -> None:
 
 
 def write_cifar10(folder: Path) -> None:
-    """The files of the download, with 12 images each."""
+    """Write the files of the download, with 12 images each."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for file in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
@@ -188,7 +188,7 @@ def write_cifar10(folder: Path) -> None:
 
 
 def arguments_of(command: str, way: Way) -> list[str]:
-    """The command with what its way adds."""
+    """Return the words of the command, changed as its way says."""
     words = shlex.split(command)
     if way.variant:
         (place,) = (i for i, word in enumerate(words) if word.startswith("configs/"))
@@ -211,7 +211,7 @@ def test_command(command, checkout, environment, monkeypatch):
     if command.startswith(PROGRAM):
         try:
             code = main(words[3:])
-        except SystemExit as end:  # of --help
+        except SystemExit as end:  # raised by --help
             code = end.code
     else:
         code = subprocess.run(words, env=environment, timeout=600).returncode

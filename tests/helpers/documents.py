@@ -1,4 +1,4 @@
-"""The documents, and the commands that they tell people to type."""
+"""The documents, and the commands that they tell readers to type."""
 
 import itertools
 import re
@@ -14,9 +14,9 @@ def documents() -> list[Path]:
 
 
 def commands_in(text: str) -> list[str]:
-    """In order, once each: lines of indented or fenced blocks, and code within paragraphs.
+    """Find commands in indented or fenced blocks and in inline code; in order, without repeats.
 
-    Comments are left out, and lines that are continued are joined.
+    Comments are dropped, and continued lines are joined.
     """
     lines = re.sub(r"\s*\\\n\s*", " ", text).splitlines()
     fences = itertools.accumulate(line.lstrip().startswith("```") for line in lines)
