@@ -14,8 +14,9 @@ from istanas_jax.config.files import TRUST
 DESCRIPTION = """\
 ISTA-NAS: neural architecture search as sparse coding, in JAX.
 
-Per node of a cell a low-dimensional b is trained by gradient; a LASSO recovers a sparse z from it;
-only the connections in z's support run.
+Searches a network architecture for your images, trains it, and tests it once. For each node of a
+cell a short vector b is trained by gradient descent, a LASSO recovers a sparse choice z from it,
+and only the chosen connections run. README.md and docs/ explain more.
 """
 EXAMPLES = """\
 examples:
@@ -24,9 +25,9 @@ examples:
   python -m istanas_jax retrain --config configs/cifar10_retrain.py --workdir runs/cell \\
       --genotype ISTA_twostage                  train a published or own cell
   python -m istanas_jax predict runs/digits image.png
-                                                use the network that a run has trained
-  python -m istanas_jax inspect runs/digits     what its newest checkpoint holds: cells, b, z, ...
-  python -m istanas_jax report runs/digits      the run as a page: replay of the search, curves
+                                                classify images with the network of a run
+  python -m istanas_jax inspect runs/digits     what the newest checkpoint holds: cells, b, z, ...
+  python -m istanas_jax report runs/digits      write a page: result, replay of the search, curves
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax judge ISTA_twostage runs/digits
                                                 are these cells better than random ones?
