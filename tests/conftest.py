@@ -46,6 +46,12 @@ def pytest_collection_modifyitems(items) -> None:
     items.sort(key=lambda item: names.index(n) if (n := item.path.name) in names else len(names))
 
 
+def pytest_collection_finish() -> None:
+    """Modules stay: the collector, which traces start often, need not look at them again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _given_back():
     """Drop the programs of a file: Linux allows a process 65,530 memory maps."""

@@ -13,6 +13,7 @@ from istanas_jax.cli import main
 from istanas_jax.storage.checkpoints import Checkpoints
 
 
+@pytest.mark.slow
 def test_kills(capsys, environment, monkeypatch):
     """Of one-stage runs, since test_kill_and_resume does it to two-stage ones; any seed."""
     for name, value in environment.items():

@@ -128,6 +128,7 @@ def assert_close(ours, theirs):
         np.testing.assert_allclose(weights[path], weights_[path], atol=1e-4, err_msg=str(path))
 
 
+@pytest.mark.slow
 def test_two_processes_are_four_devices_are_one(tmp_path, environment):
     outcomes = {}
     for processes, devices in ((2, 2), (1, 4), (1, 1)):
@@ -144,6 +145,7 @@ def test_two_processes_are_four_devices_are_one(tmp_path, environment):
     assert "search" not in said(tmp_path / "2x2", 1)
 
 
+@pytest.mark.slow
 def test_lost_host_stop_and_restore_elsewhere(tmp_path, environment):
     workdir = tmp_path / "run"
     two = {"processes": 2, "slurm": True}
@@ -171,6 +173,7 @@ def test_lost_host_stop_and_restore_elsewhere(tmp_path, environment):
     assert "on 1 devices instead of 2" in said(workdir)
 
 
+@pytest.mark.slow
 def test_supports_that_differ_stop_the_run(tmp_path, environment):
     workdir = tmp_path / "run"
     disturbed = environment | {"ISTANAS_TEST_DISTURBED": "1"}

@@ -109,6 +109,7 @@ WAYS = {
     "python -m istanas_jax bench recovery": Way(more="--problems 5"),
     "python -m istanas_jax bench step": Way(more="--cells 1 --channels 4 --batch 2 --steps 1"),
     # CONTRIBUTING
+    "bash launch/test.sh --quick": Way(reason="it is this suite"),
     "bash launch/test.sh tests/space/test_genotype.py": Way(reason="it is this suite"),
 }
 
@@ -199,6 +200,7 @@ def arguments_of(command: str, way: Way) -> list[str]:
     return words + way.more.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [c for c, way in WAYS.items() if not way.reason], ids=lambda command: command[-60:]
 )

@@ -19,6 +19,8 @@ from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.schedules.training import retrain_net
 from istanas_jax.space.genotype import Genotype, random_genotype
 
+pytestmark = pytest.mark.slow
+
 TINY = [
     *PAPER,
     "architecture.nodes=2",

@@ -14,6 +14,8 @@ from istanas_jax.schedules import search, two_stage
 from istanas_jax.schedules.search import Search
 from istanas_jax.space.genotype import Genotype
 
+pytestmark = pytest.mark.slow
+
 SMALL = [
     "architecture.nodes=2",
     "search.cells=1",

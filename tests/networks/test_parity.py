@@ -20,6 +20,8 @@ from istanas_jax.space import genotype
 from istanas_jax.space.connections import edge_index, split_index
 from istanas_jax.sparse_coding.architecture import ArchState, coefficients
 
+pytestmark = pytest.mark.slow
+
 # float32 sums run in another order; measured differences are below 1e-5.
 LOGITS = 1e-4
 # Of the largest entry: a gradient passes through some 60 batch norms, each a difference of sums.

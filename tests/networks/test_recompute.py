@@ -13,6 +13,8 @@ from istanas_jax.networks.dynamic import CellSpec
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.space.connections import NUM_OPS
 
+pytestmark = pytest.mark.slow
+
 DENSE = ("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts")
 
 

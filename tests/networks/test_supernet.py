@@ -13,6 +13,8 @@ from istanas_jax.networks.static import merge_variables, select_variables, stati
 from istanas_jax.networks.supernet import SuperNet, keep_inactive
 from istanas_jax.space.connections import num_candidates
 
+pytestmark = pytest.mark.slow
+
 # A normal and two reduction cells of two nodes, whose second has inputs and a node before it.
 TINY = {"classes": 10, "cells": 3, "channels": 4, "num_nodes": 2}
 NETS = {

@@ -12,9 +12,12 @@ import time
 
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
 from places import ROOT
 
 from istanas_jax.config.files import load_config
+
+pytestmark = pytest.mark.slow
 
 OVERRIDES = [
     "--config.architecture.nodes=2",

@@ -4,12 +4,15 @@ import io
 import json
 
 import numpy as np
+import pytest
 from PIL import Image
 from places import ROOT
 
 from istanas_jax.cli.main import main
 from istanas_jax.config.files import load_config
 from istanas_jax.data.dataset import load_dataset
+
+pytestmark = pytest.mark.slow
 
 CLASSES = 6
 

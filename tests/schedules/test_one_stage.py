@@ -33,6 +33,8 @@ from istanas_jax.sparse_coding.architecture import (
 )
 from istanas_jax.training.states import Totals
 
+pytestmark = pytest.mark.slow
+
 KEPT = Coding(whole_distance=False)
 SMALL = [
     "architecture.nodes=2",

@@ -28,6 +28,8 @@ from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import recover
 from istanas_jax.training.errors import TrainingError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def searching(tmp_path_factory):

@@ -318,6 +318,7 @@ def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sent
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.slow
 def test_a_real_study(tmp_path):
     """From images to the table, by the command; every trained network reads the test split once."""
     small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1", "data.limit=140"]
