@@ -8,10 +8,9 @@ paper's tables have them (test error, GPU-days of search): DARTS second order 2.
 2.85 %, 1.5; P-DARTS 2.50 %, 0.3; NASP 2.83 %, 0.1; PC-DARTS 2.57 %, 0.1.
 """
 
-import cifar10_two_stage
-import methods
-import paper
 from ml_collections import ConfigDict
+
+from configs import cifar10_two_stage, methods, paper
 
 # search.batch, search.epochs, W's first and last learning rate
 PUBLISHED = {

@@ -6,15 +6,15 @@ The paper: 2.36 ± 0.06 % test error, 3.37 M parameters, 2.3 GPU-days in all on 
 Variants: `:small` is for a CPU, `:tiny` is a smoke run.
 """
 
-import paper
 from ml_collections import ConfigDict
+
+from configs import methods, paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "one_stage", "seed": 0})
     config.data = paper.cifar10()
     config.architecture = paper.architecture()
-    config.recovery = paper.one_stage_recovery()
     config.checkpoint = paper.checkpoint()
 
     config.search = paper.network()
@@ -25,10 +25,10 @@ def get_config(variant: str = "") -> ConfigDict:
             "batch": 96,  # supplement
         }
     )
-    config.search.weights = paper.sgd(0.025, decay="constant")  # supplement
-    config.search.b = paper.adam(3e-4)  # release
-    config.search.budget = paper.budget()
-    config.search.budget.max_parameters = 3_700_000  # release
+    config.search.weights = paper.sgd(0.025, learning_rate_schedule="constant")  # supplement
+    config.search.ista = methods.ista("one_stage")
+    config.search.ista.adam.learning_rate = 3e-4  # release
+    config.search.ista.budget.max_parameters = 3_700_000  # release
 
     config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96})  # supplement
@@ -38,14 +38,14 @@ def get_config(variant: str = "") -> ConfigDict:
 
 def _small(config: ConfigDict) -> None:
     """All ours: 20,000 images, 5 cells; the rule of rest is that of epochs of 312 steps."""
-    config.data.limit = 20_000
-    config.recovery.epsilon = 1e-2
+    config.data.max_images = 20_000
+    config.search.ista.freeze.epsilon = 1e-2
     small = {"cells": 5, "channels": 16, "batch": 64}
     small |= {"auxiliary_weight": 0.0, "cutout": 0}
     config.search.update(small | {"epochs": 8})
     config.search.weights.learning_rate = 0.05
-    config.search.b.learning_rate = 6e-4
-    config.search.budget.max_parameters = 0
+    config.search.ista.adam.learning_rate = 6e-4
+    config.search.ista.budget.max_parameters = 0
     config.train.update(small | {"drop_path": 0.0, "epochs": 6})
     config.train.weights.learning_rate = 0.05
 

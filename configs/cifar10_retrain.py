@@ -7,8 +7,9 @@ The paper: 2.54 ± 0.05 % test error for ISTA_twostage, 2.0 GPU-days on a GTX 10
 Variants: `:one_stage` adds the batch norms of one-stage cells, `:tiny` is a smoke run.
 """
 
-import paper
 from ml_collections import ConfigDict
+
+from configs import paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
@@ -16,16 +17,16 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.cifar10()
     config.checkpoint = paper.checkpoint()
 
-    config.retrain = paper.target_network()
-    config.retrain.update({"epochs": 600, "batch": 96, "runs": 1, "one_stage_norms": False})
-    config.retrain.weights = paper.sgd(0.025)  # supplement
+    config.train = paper.target_network()
+    config.train.update({"epochs": 600, "batch": 96, "runs": 1, "one_stage_norms": False})
+    config.train.weights = paper.sgd(0.025)  # supplement
     return paper.variant(config, variant, tiny=_tiny, one_stage=_one_stage)
 
 
 def _tiny(config: ConfigDict) -> None:
-    paper.tiny_network(config.retrain)
+    paper.tiny_network(config.train)
 
 
 def _one_stage(config: ConfigDict) -> None:
     config.genotype = "ISTA_onestage"
-    config.retrain.one_stage_norms = True
+    config.train.one_stage_norms = True

@@ -6,17 +6,15 @@ The paper: 2.54 ± 0.05 % test error, 3.32 M parameters; 0.05 GPU-days of search
 retraining on a GTX 1080Ti. Variants: `:small` is for a CPU, `:tiny` a smoke run.
 """
 
-import methods
-import paper
 from ml_collections import ConfigDict
+
+from configs import methods, paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "two_stage", "seed": 0})
     config.data = paper.cifar10()
     config.architecture = paper.architecture()
-    config.recovery = paper.two_stage_recovery()
-    config.explore = paper.explore()
     config.checkpoint = paper.checkpoint()
 
     config.search = paper.network()
@@ -34,12 +32,10 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     # The paper's text says 0.1, its supplement 0.2; the release searches with 0.1 down to 0.001.
     config.search.weights = paper.sgd(0.1, final_learning_rate=0.001)
-    config.search.b = paper.adam(6e-4)  # supplement
-    config.search.budget = paper.budget()
     methods.add(config.search)  # --config.search.method=darts and others
 
-    config.retrain = paper.target_network()
-    config.retrain.update(
+    config.train = paper.target_network()
+    config.train.update(
         {
             "epochs": 600,  # supplement
             "batch": 96,  # supplement
@@ -47,24 +43,24 @@ def get_config(variant: str = "") -> ConfigDict:
             "one_stage_norms": False,  # release: batch norms after pools and identities
         }
     )
-    config.retrain.weights = paper.sgd(0.025)  # supplement
+    config.train.weights = paper.sgd(0.025)  # supplement
     return paper.variant(config, variant, tiny=_tiny, small=_small)
 
 
 def _small(config: ConfigDict) -> None:
     """All ours: 20,000 images, 5 cells, minutes on a CPU."""
-    config.data.limit = 20_000
+    config.data.max_images = 20_000
     small = {"cells": 5, "channels": 16, "batch": 64}
     config.search.update(small | {"epochs": 10})
     config.search.weights.learning_rate = 0.05
     paper.ours(config)
     methods.small(config.search, 3e-3)
-    config.retrain.update(small | {"epochs": 6})
-    config.retrain.update({"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0})
-    config.retrain.weights.learning_rate = 0.05
+    config.train.update(small | {"epochs": 6})
+    config.train.update({"auxiliary_weight": 0.0, "drop_path": 0.0, "cutout": 0})
+    config.train.weights.learning_rate = 0.05
 
 
 def _tiny(config: ConfigDict) -> None:
     paper.tiny_network(config.search)
     methods.small(config.search, 1e-2)
-    paper.tiny_network(config.retrain)
+    paper.tiny_network(config.train)

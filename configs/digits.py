@@ -6,9 +6,9 @@ Two-stage at a size for a 2-core CPU. Variants: `:one_stage` searches and trains
 `:tiny` and `:one_stage_tiny` are smoke runs. Sizes and rates are ours.
 """
 
-import methods
-import paper
 from ml_collections import ConfigDict
+
+from configs import methods, paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
@@ -25,9 +25,9 @@ def get_config(variant: str = "") -> ConfigDict:
             "std": (),
             "pad": 1,
             "flip": False,  # a mirrored digit is another sign
-            "holdout": 0.1,
-            "test": 0.2,
-            "limit": 0,
+            "holdout_fraction": 0.1,
+            "test_fraction": 0.2,
+            "max_images": 0,
         }
     )
     config.architecture = paper.architecture()
@@ -36,29 +36,25 @@ def get_config(variant: str = "") -> ConfigDict:
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "cutout": 0}
     config.search = paper.network()
     config.search.update(small | {"epochs": 40, "batch": 64})
-    config.search.b = paper.adam(6e-4)
-    config.search.budget = paper.budget()
     target = paper.target_network()
     target.update(small | {"drop_path": 0.0, "epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)
     if one_stage:
-        config.recovery = paper.one_stage_recovery()
+        config.search.ista = methods.ista("one_stage")
         config.search.method = "ista"
-        config.search.weights = paper.sgd(0.025, decay="constant")
-        config.search.b.learning_rate = 1e-3
+        config.search.weights = paper.sgd(0.025, learning_rate_schedule="constant")
+        config.search.ista.adam.learning_rate = 1e-3
         config.search.epochs = 100  # a limit: nodes come to rest before it
         # With a loss near 0 Adam still moves b by its decay: 1e-3 in an epoch of 20 steps.
-        config.recovery.epsilon = 2e-3
+        config.search.ista.freeze.epsilon = 2e-3
         config.train = target
     else:
-        config.recovery = paper.two_stage_recovery()
-        config.explore = paper.explore()
         config.search.update({"runs": 1, "weights_fraction": 0.5})
         config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
         methods.add(config.search)
         methods.small(config.search, 5e-3)
         target.update({"runs": 1, "one_stage_norms": False})
-        config.retrain = target
+        config.train = target
         paper.ours(config)
     return paper.variant(
         config, variant, tiny=_tiny, one_stage=lambda _: None, one_stage_tiny=_tiny
@@ -66,7 +62,7 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def _tiny(config: ConfigDict) -> None:
-    for phase in {"search", "retrain", "train"} & set(config):
+    for phase in ("search", "train"):
         paper.tiny_network(config[phase])
     if config.schedule == "two_stage":
         methods.small(config.search, 1e-2)

@@ -6,15 +6,15 @@ The paper: 24.0 / 7.1 % top-1 / top-5 error, 5.65 M parameters, 638 M FLOPs, 4.2
 GTX 1080Ti. Variant `:tiny` is a smoke run.
 """
 
-import paper
 from ml_collections import ConfigDict
+
+from configs import methods, paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "one_stage", "seed": 0})
     config.data = paper.imagenet()
     config.architecture = paper.architecture()
-    config.recovery = paper.one_stage_recovery()
     config.checkpoint = paper.checkpoint()
 
     network = {
@@ -28,14 +28,18 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search = paper.network()
     # Epochs are ours: nodes that have not frozen by then are frozen.
     config.search.update(network | {"method": "ista", "epochs": 50})
-    config.search.weights = paper.sgd(0.5, decay="constant", warmup_epochs=5, weight_decay=3e-5)
-    config.search.b = paper.adam(6e-3)  # supplement
-    config.search.budget = paper.budget()
+    config.search.weights = paper.sgd(
+        0.5, learning_rate_schedule="constant", warmup_epochs=5, weight_decay=3e-5
+    )
+    config.search.ista = methods.ista("one_stage")
+    config.search.ista.adam.learning_rate = 6e-3  # supplement
 
     config.train = paper.target_network()
     # Epochs by the supplement; no paths are dropped by the release.
     config.train.update(network | {"epochs": 250, "drop_path": 0.0})
-    config.train.weights = paper.sgd(0.5, decay="linear", weight_decay=3e-5)  # supplement
+    config.train.weights = paper.sgd(
+        0.5, learning_rate_schedule="linear", weight_decay=3e-5
+    )  # supplement
     return paper.variant(config, variant, tiny=_tiny)
 
 

@@ -7,8 +7,9 @@ The paper: 24.0 / 7.1 % top-1 / top-5 error for ISTA_ImageNet, 25.1 / 7.7 % for 
 Variant `:tiny` is a smoke run.
 """
 
-import paper
 from ml_collections import ConfigDict
+
+from configs import paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
@@ -16,8 +17,8 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.imagenet()
     config.checkpoint = paper.checkpoint()
 
-    config.retrain = paper.target_network()
-    config.retrain.update(
+    config.train = paper.target_network()
+    config.train.update(
         {
             "stem": "imagenet",
             "cells": 14,  # supplement
@@ -32,11 +33,13 @@ def get_config(variant: str = "") -> ConfigDict:
         }
     )
     # Supplement; the five warm-up epochs are the release's.
-    config.retrain.weights = paper.sgd(0.5, decay="linear", warmup_epochs=5, weight_decay=3e-5)
+    config.train.weights = paper.sgd(
+        0.5, learning_rate_schedule="linear", warmup_epochs=5, weight_decay=3e-5
+    )
     return paper.variant(config, variant, tiny=_tiny)
 
 
 def _tiny(config: ConfigDict) -> None:
     config.data.update({"image_size": 64, "resize": 73})
-    paper.tiny_network(config.retrain)
-    config.retrain.auxiliary_weight = 0.0  # 64 pixels are too few for the head
+    paper.tiny_network(config.train)
+    config.train.auxiliary_weight = 0.0  # 64 pixels are too few for the head

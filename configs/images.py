@@ -3,13 +3,13 @@
     python -m istanas_jax run --config configs/images.py --config.data.name=PATH --workdir runs/own
 
 Sizes, classes and normalisation are taken from the data; everything else can be set as well, e.g.
-`--config.retrain.cells=20`. The sizes here are ours, meant for a few thousand images of 28 to 64
+`--config.train.cells=20`. The sizes here are ours, meant for a few thousand images of 28 to 64
 pixels and a machine with one GPU, or a night on a CPU. Variant `:tiny` is a smoke run.
 """
 
-import methods
-import paper
 from ml_collections import ConfigDict
+
+from configs import methods, paper
 
 
 def get_config(variant: str = "") -> ConfigDict:
@@ -24,13 +24,11 @@ def get_config(variant: str = "") -> ConfigDict:
             "mean": (),  # empty: computed from the training images
             "std": (),
             "flip": False,  # True where a mirrored image has the same class
-            "holdout": 0.1,
-            "test": 0.2,
+            "holdout_fraction": 0.1,
+            "test_fraction": 0.2,
         }
     )
     config.architecture = paper.architecture()
-    config.recovery = paper.two_stage_recovery()
-    config.explore = paper.explore()
     config.checkpoint = paper.checkpoint()
 
     config.search = paper.network()
@@ -38,16 +36,14 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
     config.search.update({"runs": 1, "weights_fraction": 0.5})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
-    config.search.b = paper.adam(6e-4)
-    config.search.budget = paper.budget()
     methods.add(config.search)
     methods.small(config.search, 2e-3)
 
-    config.retrain = paper.target_network()
-    config.retrain.update({"cells": 8, "channels": 32, "auxiliary_weight": 0.0, "cutout": 0})
-    config.retrain.update({"drop_path": 0.1, "epochs": 200, "batch": 64, "runs": 1})
-    config.retrain.one_stage_norms = False
-    config.retrain.weights = paper.sgd(0.05)
+    config.train = paper.target_network()
+    config.train.update({"cells": 8, "channels": 32, "auxiliary_weight": 0.0, "cutout": 0})
+    config.train.update({"drop_path": 0.1, "epochs": 200, "batch": 64, "runs": 1})
+    config.train.one_stage_norms = False
+    config.train.weights = paper.sgd(0.05)
     paper.ours(config)
     return paper.variant(config, variant, tiny=_tiny)
 
@@ -56,4 +52,4 @@ def _tiny(config: ConfigDict) -> None:
     paper.tiny_network(config.search)
     methods.small(config.search, 1e-2)
     paper.ours(config)
-    paper.tiny_network(config.retrain)
+    paper.tiny_network(config.train)

@@ -8,15 +8,62 @@ batch, the rates of W) is in `config.search` itself; `baselines.py` has what was
 project.
 """
 
-import paper
 from ml_collections import ConfigDict
+
+from configs import paper
+
+
+def ista(schedule: str) -> ConfigDict:
+    """ISTA-NAS, in two stages or in one."""
+    return ConfigDict(
+        {
+            "m": 7,  # release: rows of A, the same for every node and cell type
+            "lam": 1e-5,  # supplement: lambda of the LASSO
+            "columns": "uniform",  # release: A from U[0, 1); "sphere": columns of length 1
+            "sigma": 1e-3,  # release: b starts as sigma N(0, 1)
+            "signed": False,  # paper 3.3: the largest |z| are kept; True: the largest z
+            "distinct": False,  # release: both connections may have the same predecessor
+            "implicit": False,  # release: no gradient through z(b); True follows Eq. (network)
+            "adam": paper.adam(6e-4),  # supplement
+            "recovery": {
+                "every": "epoch",  # release; "step" is Algorithm 1, a number counts steps
+                "max_uncertified": 3,  # ours: more recoveries in a row without a solution stop it
+            },
+            # The target net must not be larger than this; 0 sets no limit.
+            "budget": {"max_parameters": 0, "max_multiply_adds": 0},
+        }
+        | {"one_stage": _one_stage, "two_stage": _two_stage}[schedule]()
+    )
+
+
+def _two_stage() -> dict:
+    return {
+        "first_update": "b",  # release; "w" is Algorithm 1, lines 4 and 5: W moves first
+        # Ours: the paper's search explores nothing.
+        "explore": {
+            "draw": False,  # True: every step runs a support drawn at random, with equal weights
+            "shared_weights": False,  # True: edges of a cell share the weights of an operation
+            "one_loss": False,  # True: b moves by the loss of W, as in one-stage search
+            "warmup_epochs": 0,  # W alone
+        },
+    }
+
+
+def _one_stage() -> dict:
+    return {
+        "freeze": {
+            "rule": "node",  # release: a node freezes by itself; "together" is Algorithm 2
+            "distance": "all",  # release: of all entries of z; "kept" is the paper's, of the top s
+            "epsilon": 1e-3,  # release: done when ||z_new - z_old|| falls to this
+        }
+    }
 
 
 def darts() -> ConfigDict:
     """DARTS, Liu et al., ICLR 2019."""
     return ConfigDict(
         {
-            "alpha": paper.adam(3e-4),  # paper A.1.1: betas 0.5 and 0.999, weight decay 1e-3
+            "adam": paper.adam(3e-4),  # paper A.1.1: betas 0.5 and 0.999, weight decay 1e-3
             "sigma": 1e-3,  # release: alpha starts as sigma N(0, 1)
             "recompute": False,  # ours: True runs operations again for gradients, to save memory
         }
@@ -27,7 +74,7 @@ def pc_darts() -> ConfigDict:
     """PC-DARTS, Xu et al., ICLR 2020."""
     return ConfigDict(
         {
-            "alpha": paper.adam(6e-4),  # paper 4.2: of alpha and beta
+            "adam": paper.adam(6e-4),  # paper 4.2: of alpha and beta
             "sigma": 1e-3,  # release
             "partial": 4,  # paper 4.2: operations see a quarter of the channels
             "warmup_epochs": 15,  # paper 4.2: of 50; W alone
@@ -40,7 +87,7 @@ def snas() -> ConfigDict:
     """SNAS, Xie et al., ICLR 2019; its authors released no code."""
     return ConfigDict(
         {
-            "alpha": paper.adam(3e-4),  # paper, appendix: as DARTS
+            "adam": paper.adam(3e-4),  # paper, appendix: as DARTS
             "sigma": 1e-3,  # ours, as DARTS
             "temperature": 2.5,  # a public re-implementation, which names the paper
             "annealing": 3e-5,  # the same: falls as exp(-annealing * step)
@@ -54,7 +101,7 @@ def nasp() -> ConfigDict:
     """NASP, Yao et al., AAAI 2020."""
     return ConfigDict(
         {
-            "alpha": paper.adam(3e-4),  # paper 4.1: as DARTS
+            "adam": paper.adam(3e-4),  # paper 4.1: as DARTS
             "sigma": 1e-3,  # ours: alpha starts as 1/2 + sigma N(0, 1)
             "recompute": False,  # ours
         }
@@ -65,7 +112,7 @@ def pdarts() -> ConfigDict:
     """P-DARTS, Chen et al., ICCV 2019; a value per stage where there are three."""
     return ConfigDict(
         {
-            "alpha": paper.adam(6e-4),  # paper 4.2
+            "adam": paper.adam(6e-4),  # paper 4.2
             "sigma": 1e-3,  # release
             "stage_cells": (5, 11, 17),  # paper 4.2; instead of search.cells
             "candidates": (8, 5, 3),  # paper 4.2: of an edge, the zero operation counted
@@ -96,8 +143,9 @@ BLOCKS = {
 
 
 def add(search: ConfigDict) -> None:
-    """All methods, of which ISTA-NAS is chosen; it has its hyper-parameters elsewhere."""
+    """All methods, of which ISTA-NAS is chosen."""
     search.method = "ista"
+    search.ista = ista("two_stage")
     for name, block in BLOCKS.items():
         search[name] = block()
 
@@ -106,8 +154,8 @@ def small(search: ConfigDict, learning_rate: float) -> None:
     """All ours: for searches of few epochs."""
     epochs = search.epochs
     for name in BLOCKS:
-        if "alpha" in search[name]:
-            search[name].alpha.learning_rate = learning_rate
+        if "adam" in search[name]:
+            search[name].adam.learning_rate = learning_rate
     search.pc_darts.warmup_epochs = (3 * epochs + 9) // 10
     per_stage = max(epochs // 3, 2)  # the three together as long as another method's search
     search.pdarts.update({"epochs": per_stage, "warmup_epochs": (2 * per_stage + 4) // 5})

@@ -9,55 +9,11 @@ from ml_collections import ConfigDict
 
 
 def architecture() -> ConfigDict:
-    """The sparse-coding encoding of a cell."""
+    """The size of a cell."""
     return ConfigDict(
         {
             "nodes": 4,  # supplement: 6 nodes of which 2 are inputs
             "s": 2,  # paper 4.1: each intermediate node keeps two connections
-            "m": 7,  # release: rows of A, the same for every node and cell type
-            "lam": 1e-5,  # supplement: lambda of the LASSO
-            "columns": "uniform",  # release: A from U[0, 1); "sphere": columns of length 1
-            "sigma": 1e-3,  # release: b starts as sigma N(0, 1)
-            "signed": False,  # paper 3.3: the largest |z| are kept; True: the largest z
-            "distinct": False,  # release: both connections may have the same predecessor
-            "implicit": False,  # release: no gradient through z(b); True follows Eq. (network)
-        }
-    )
-
-
-def recovery() -> ConfigDict:
-    """When z is recovered from b."""
-    return ConfigDict(
-        {
-            "every": "epoch",  # release; "step" is Algorithm 1, a number counts steps
-            "max_uncertified": 3,  # ours: stop after so many recoveries in a row without a solution
-        }
-    )
-
-
-def two_stage_recovery() -> ConfigDict:
-    config = recovery()
-    config.first = "b"  # release; "w" is Algorithm 1, lines 4 and 5: W moves first
-    return config
-
-
-def one_stage_recovery() -> ConfigDict:
-    """With what makes a node done."""
-    config = recovery()
-    config.freeze = "node"  # release: each by itself; "together" is Algorithm 2
-    config.distance = "all"  # release: of all entries of z; "kept" is the paper's, of the top s
-    config.epsilon = 1e-3  # release: done when ||z_new - z_old|| falls to this
-    return config
-
-
-def explore() -> ConfigDict:
-    """Ours, for two-stage searches: the paper's search explores nothing."""
-    return ConfigDict(
-        {
-            "draw": False,  # True: at every step a support drawn at random runs, with equal weights
-            "shared_weights": False,  # True: edges of a cell share the weights of an operation
-            "one_loss": False,  # True: b moves by the loss of W, as in one-stage search
-            "warmup_epochs": 0,  # W alone
         }
     )
 
@@ -74,9 +30,9 @@ def cifar10() -> ConfigDict:
             "std": (0.24703233, 0.24348505, 0.26158768),  # release
             "pad": 4,  # supplement: pad with 0, then crop at random
             "flip": True,  # supplement
-            "holdout": 0.0,  # fraction of the training images kept aside for monitoring
-            "test": 0.0,  # fraction that becomes the test split where the data has none
-            "limit": 0,  # use that many training images; 0: all
+            "holdout_fraction": 0.0,  # fraction of the training images kept aside for monitoring
+            "test_fraction": 0.0,  # fraction that becomes the test split where the data has none
+            "max_images": 0,  # use that many training images; 0: all
         }
     )
 
@@ -97,9 +53,9 @@ def imagenet() -> ConfigDict:
             "color_jitter": (0.4, 0.4, 0.4, 0.2),  # release: brightness, contrast, saturation, hue
             "stream": True,  # ours: decoded as they are needed, since 190 GB of pixels are too many
             "workers": 0,  # ours: a thread per core decodes; N: that many processes do
-            "holdout": 0.0,
-            "test": 0.0,
-            "limit": 0,
+            "holdout_fraction": 0.0,
+            "test_fraction": 0.0,
+            "max_images": 0,
         }
     )
 
@@ -115,7 +71,7 @@ def network() -> ConfigDict:
             "cutout": 16,  # release
             "label_smoothing": 0.0,
             "sync_norms": False,  # release: batch statistics of each device alone
-            "accumulate": 1,  # a device sees its part of a batch in so many pieces: less memory
+            "microbatches": 1,  # pieces in which a device sees its part of a batch, to save memory
             "dtype": "float32",  # of activations; parameters and statistics are always float32
         }
     )
@@ -134,18 +90,18 @@ def sgd(learning_rate: float, **overrides) -> ConfigDict:
         {
             "learning_rate": learning_rate,
             "final_learning_rate": 0.0,  # supplement: annealed down to zero
-            "decay": "cosine",  # or "linear", "constant"
+            "learning_rate_schedule": "cosine",  # or "linear", "constant"
             "warmup_epochs": 0,
             "momentum": 0.9,  # supplement
             "weight_decay": 3e-4,  # supplement; added to the gradient
-            "clip": 5.0,  # release: largest norm of the gradient
+            "max_gradient_norm": 5.0,  # release: longer gradients are shortened to it
         }
         | overrides
     )
 
 
 def adam(learning_rate: float) -> ConfigDict:
-    """Adam for b."""
+    """Adam for the variables of an architecture: b, or alpha."""
     return ConfigDict(
         {
             "learning_rate": learning_rate,
@@ -156,14 +112,9 @@ def adam(learning_rate: float) -> ConfigDict:
     )
 
 
-def budget() -> ConfigDict:
-    """Size the found target net must stay below; 0 sets no limit."""
-    return ConfigDict({"max_parameters": 0, "max_multiply_adds": 0})
-
-
 def checkpoint() -> ConfigDict:
     """All ours."""
-    return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep": 2})
+    return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep_last": 2})
 
 
 def ours(config: ConfigDict) -> None:
@@ -173,9 +124,9 @@ def ours(config: ConfigDict) -> None:
     gets its gradient; b sums these up once W is half trained, and z is exact enough to rank all
     candidates of a node. docs/search.md shows what each part is worth.
     """
-    config.architecture.update({"m": 28, "columns": "sphere", "signed": True})
-    config.explore.update({"draw": True, "shared_weights": True, "one_loss": True})
-    config.explore.warmup_epochs = config.search.epochs // 2
+    config.search.ista.update({"m": 28, "columns": "sphere", "signed": True})
+    config.search.ista.explore.update({"draw": True, "shared_weights": True, "one_loss": True})
+    config.search.ista.explore.warmup_epochs = config.search.epochs // 2
 
 
 def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:

@@ -8,21 +8,24 @@ an accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CP
 4 and Figure 2; `quality` is ours.
 
 All methods have the batch of ISTA-NAS, 256: where a dense super-net needs too much memory for it,
-`--config.search.accumulate=4` sees it in four pieces.
+`--config.search.microbatches=4` sees it in four pieces.
 """
 
-import cifar10_one_stage
-import cifar10_two_stage
-import digits
-import imagenet_one_stage
-import imagenet_retrain
-import methods
 from ml_collections import ConfigDict
+
+from configs import (
+    cifar10_one_stage,
+    cifar10_two_stage,
+    digits,
+    imagenet_one_stage,
+    imagenet_retrain,
+    methods,
+)
 
 COMPARED = ("ista", "darts", "pc_darts", "random")
 QUALITY = ("ista", "darts", "pc_darts", "snas", "random")
 SIZES = ("small", "tiny", "imagenet")
-ONE_STAGE = ("architecture", "recovery", "search", "train")  # what a one-stage run has of its own
+ONE_STAGE = ("architecture", "search", "train")  # what a one-stage run has of its own
 
 
 def get_config(variant: str = "correlation") -> ConfigDict:
@@ -87,12 +90,12 @@ def _accuracy(config: ConfigDict) -> None:
         }
     )
     config.search.runs = 5  # supplement: the best of which on validation is kept
-    config.retrain.runs = 5  # supplement: mean and deviation
+    config.train.runs = 5  # supplement: mean and deviation
 
 
 def _curves(config: ConfigDict) -> None:
     config.study.update({"methods": ("ista", "pc_darts", "darts"), "one_stage": True, "seeds": 1})
-    config.data.holdout = 0.1  # ours: for accuracies of images that train nothing
+    config.data.holdout_fraction = 0.1  # ours: for accuracies of images that train nothing
 
 
 def _quality(config: ConfigDict) -> None:
@@ -123,7 +126,7 @@ KINDS = {
 def _imagenet(config: ConfigDict) -> None:
     """Table 4: cells found on CIFAR-10 and random ones, trained alike; and one-stage."""
     one, given = imagenet_one_stage.get_config(), imagenet_retrain.get_config()
-    config.data, config.retrain = one.data, given.retrain
+    config.data, config.train = one.data, given.train
     config.one_stage = ConfigDict({key: one[key] for key in ONE_STAGE})
     cells = ("ISTA_onestage", "PC_DARTS_image", "PDARTS", "SNAS", "DARTS_V2", "random:0")
     config.study.update({"methods": (), "cells": cells})
@@ -140,24 +143,24 @@ def _small(config: ConfigDict) -> None:
         config.study.update({"methods": QUALITY, "minutes": 12.0})
         return
     config.study.seeds = {"correlation": 3, "accuracy": 3, "curves": 2}[kind]
-    config.data.update({"limit": 5_000, "holdout": 0.2})
-    config.architecture.sigma = 0.1
+    config.data.update({"max_images": 5_000, "holdout_fraction": 0.2})
+    config.search.ista.sigma = 0.1
     plain = {"auxiliary_weight": 0.0, "cutout": 0, "batch": 64}
     search, target = {"cells": 3, "channels": 8}, {"cells": 5, "channels": 8}
     trained = target | {"drop_path": 0.0, "epochs": 6}
     config.search.update(plain | search | {"epochs": 3, "runs": 1})
     config.search.weights.learning_rate = 0.05
-    config.search.b.learning_rate = 6e-3
-    config.recovery.every = "10"  # three times an epoch
+    config.search.ista.adam.learning_rate = 6e-3
+    config.search.ista.recovery.every = "10"  # three times an epoch
     methods.small(config.search, 3e-2)
-    config.retrain.update(plain | trained | {"runs": 1})
-    config.retrain.weights.learning_rate = 0.05
+    config.train.update(plain | trained | {"runs": 1})
+    config.train.weights.learning_rate = 0.05
     one = config.one_stage
-    one.recovery.epsilon = 1e-2
+    one.search.ista.freeze.epsilon = 1e-2
     one.search.update(plain | target | {"epochs": 3})
     one.search.weights.learning_rate = 0.05
-    one.search.b.learning_rate = 6e-3
-    one.search.budget.max_parameters = 0
+    one.search.ista.adam.learning_rate = 6e-3
+    one.search.ista.budget.max_parameters = 0
     one.train.update(plain | trained)
     one.train.weights.learning_rate = 0.05
 
@@ -172,4 +175,4 @@ def _tiny(config: ConfigDict) -> None:
     if config.study.kind == "quality":
         config.study.update({"minutes": 0.05, "steps": 2})
         config.study.trained.update({"found": 1, "random": 1, "seeds": 1})
-    config.search.runs = config.retrain.runs = 1
+    config.search.runs = config.train.runs = 1

@@ -23,7 +23,8 @@ OUTSIDE = ("checkpoint", "data", "evaluation", "log", "recovery")
 def run(config: ConfigDict, *, steps: int = 20) -> dict:
     """Time `steps` steps alone and as an epoch of a search by this config."""
     with config.unlocked():
-        config.data.limit = round(steps * config.search.batch / (1 - config.data.holdout) * 2)
+        kept = 1 - config.data.holdout_fraction
+        config.data.max_images = round(steps * config.search.batch / kept * 2)
         sizes = config.search if "epochs" in config.search else config.search[config.search.method]
         sizes.epochs = 2
         config.checkpoint.every_steps = steps

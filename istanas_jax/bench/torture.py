@@ -24,9 +24,9 @@ ROOT = Path(__file__).parent.parent.parent
 SCHEDULES = {"two_stage": "digits.py:tiny", "one_stage": "digits.py:one_stage_tiny"}
 EVERY = 7  # steps between two checkpoints: other moments than the ends of epochs
 COMMON = {"architecture.nodes": 2, "search.cells": 1, "checkpoint.every_steps": EVERY,
-          "checkpoint.keep": 3}  # fmt: skip
+          "checkpoint.keep_last": 3}  # fmt: skip
 OVERRIDES = {
-    "two_stage": {"search.epochs": 4, "retrain.cells": 1, "retrain.epochs": 3},
+    "two_stage": {"search.epochs": 4, "train.cells": 1, "train.epochs": 3},
     "one_stage": {"search.epochs": 3, "train.cells": 1, "train.epochs": 3},
 }
 GIVE_UP = 1800  # seconds: no run here takes a tenth of it

@@ -25,7 +25,7 @@ def positive(text: str, most: int = 10**9) -> int:
     return value
 
 
-# The largest sizes of a network: as in `config_bounds`.
+# The largest sizes of a network: as in `config.bounds`.
 SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
 SIZES |= {"batch": 1_048_576, "steps": 10**6}
 

@@ -1,19 +1,34 @@
 """What each value of a config may be: one table, by the full name of the key.
 
-A key that is not in the table, as those of a search method of one's own, may have any value but a
+A key that is not in the table, such as one of your own search method, may have any value except a
 number that is not finite.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Container, Iterator
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterator
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
+from istanas_jax.methods import METHODS
+from istanas_jax.methods.ranges import (
+    EVERY,
+    FRACTION,
+    TEXT,
+    YES_OR_NO,
+    Rule,
+    each,
+    even,
+    is_number,
+    is_whole,
+    number,
+    one_of,
+    positive,
+    whole,
+)
 
-DECAYS = ("cosine", "linear", "constant")
-SCHEDULES = ("two_stage", "one_stage", "retrain", "study")
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.
 LAST_SEED = 2**31 - 1 - 10_000
 
@@ -22,241 +37,144 @@ class ConfigError(ValueError):
     """A config that cannot be used, said in one sentence."""
 
 
-class Rule(NamedTuple):
-    """What a value must be, and how to say so."""
+METHOD = one_of(*METHODS)
+EPOCHS = whole(1, 100_000)
+WARMUP = whole(0, 100_000)
 
-    good: Callable[[Any], bool]
-    words: str
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return _is_whole(value) and abs(value) < 2**63
-
-
-def whole(low: int, high: int) -> Rule:
-    return Rule(
-        lambda value: _is_whole(value) and low <= value <= high,
-        f"a whole number from {low:,} to {high:,}",
-    )
-
-
-def even(low: int, high: int) -> Rule:
-    return Rule(
-        lambda value: whole(low, high).good(value) and value % 2 == 0,
-        f"an even number from {low:,} to {high:,}",
-    )
-
-
-def number(low: float, high: float) -> Rule:
-    """From low to high, both included."""
-    return Rule(
-        lambda value: _is_number(value) and low <= value <= high,
-        f"a number from {low:g} to {high:,g}",
-    )
-
-
-def positive(high: float) -> Rule:
-    """Above 0, up to high."""
-    return Rule(
-        lambda value: _is_number(value) and 0 < value <= high,
-        f"a number above 0, at most {high:,g}",
-    )
-
-
-def each(rule: Rule, lengths: Container[int] = range(10_000)) -> Rule:
-    """Several values; `lengths` says how many there may be."""
-    return Rule(
-        lambda values: (
-            isinstance(values, tuple | list)
-            and len(values) in lengths
-            and all(map(rule.good, values))
-        ),
-        f"some values, each {rule.words}",
-    )
-
-
-def one_of(*names: str) -> Rule:
-    return Rule(lambda value: value in names, f"one of {', '.join(names)}")
-
-
-FRACTION = Rule(lambda value: _is_number(value) and 0 <= value < 1, "from 0 to below 1")
-YES_OR_NO = Rule(lambda value: isinstance(value, bool), "True or False")
-TEXT = Rule(lambda value: isinstance(value, str), "a text")
-METHOD = Rule(lambda value: value in tuple(METHODS), f"one of {', '.join(METHODS)}")
-EVERY = Rule(
-    lambda value: value in ("epoch", "step") or (str(value).isdecimal() and 0 < int(value) < 2**31),
-    '"epoch", "step" or a number of steps',
-)
-
-DATA = {
-    "name": TEXT,
-    "dir": TEXT,
-    "classes": Rule(
-        lambda value: _is_whole(value) and (value == 0 or 2 <= value <= 100_000),
+# Names in braces stand for each of them: {search,train}.cells is search.cells and train.cells.
+TABLE = {
+    "seed": whole(0, LAST_SEED),
+    "schedule": one_of("two_stage", "one_stage", "retrain", "study"),
+    "genotype": TEXT,
+    #
+    "data.name": TEXT,
+    "data.dir": TEXT,
+    "data.classes": Rule(
+        lambda value: is_whole(value) and (value == 0 or 2 <= value <= 100_000),
         "a whole number from 2 to 100,000, or 0 for as many as the data has",
     ),
-    "image_size": whole(0, 4096),
-    "image_channels": whole(0, 64),
-    "mean": each(number(-100, 100)),
-    "std": each(positive(100)),
-    "pad": whole(0, 512),
-    "flip": YES_OR_NO,
-    "holdout": FRACTION,
-    "test": FRACTION,
-    "limit": whole(0, 10**9),
-    "resize": whole(0, 8192),
-    "color_jitter": each(number(0, 10), (0, 4)),
-    "stream": YES_OR_NO,
-    "workers": whole(0, 512),
-    "division_seed": whole(0, LAST_SEED),
-}
-ARCHITECTURE = {
-    "nodes": whole(2, 12),  # one node alone has no connection inside its cell
-    "s": whole(1, 14),  # the first node has 2 predecessors and 7 operations to choose from
-    "m": whole(1, 1000),
-    "lam": positive(1.0),
-    "sigma": positive(100.0),
-    "implicit": YES_OR_NO,
-    "columns": one_of("uniform", "sphere"),
-    "signed": YES_OR_NO,
-    "distinct": YES_OR_NO,
-}
-RECOVERY = {
-    "every": EVERY,
-    "max_uncertified": whole(0, 10**6),
-    "first": one_of("b", "w"),
-    "freeze": one_of("node", "together", "never"),
-    "distance": one_of("all", "kept"),
-    "epsilon": number(0, 1000),
-}
-EXPLORE = {
-    "draw": YES_OR_NO,
-    "shared_weights": YES_OR_NO,
-    "one_loss": YES_OR_NO,
-    "warmup_epochs": whole(0, 100_000),
-}
-# What a search reads of `recovery` only where there are two stages, or one.
-ONLY_TWO_STAGE = ("search.runs", "search.weights_fraction", "recovery.first")
-ONLY_ONE_STAGE = ("recovery.freeze", "recovery.distance", "recovery.epsilon")
-CHECKPOINT = {
-    "every_minutes": positive(10**6),
-    "every_steps": whole(0, 10**9),
-    "keep": whole(1, 10_000),
-}
-SGD = {
-    "learning_rate": positive(100.0),
-    "final_learning_rate": number(0, 100),
-    "decay": one_of(*DECAYS),
-    "warmup_epochs": whole(0, 100_000),
-    "momentum": FRACTION,
-    "weight_decay": number(0, 1),
-    "clip": positive(10**6),
-}
-ADAM = {
-    "learning_rate": positive(100.0),
-    "b1": FRACTION,
-    "b2": FRACTION,
-    "weight_decay": number(0, 1),
-}
-PHASE = {
-    "stem": one_of("cifar", "imagenet"),
-    "cells": whole(1, 1000),
-    "channels": even(2, 4096),  # a factorised reduction halves them
-    "auxiliary_weight": number(0, 100),
-    "cutout": whole(0, 4096),
-    "label_smoothing": FRACTION,
-    "sync_norms": YES_OR_NO,
-    "accumulate": whole(1, 65_536),
-    "dtype": one_of("float32", "bfloat16"),
-    "epochs": whole(1, 100_000),
-    "batch": whole(1, 1_048_576),
-    "runs": whole(1, 10_000),
-}
-ALPHA = {"sigma": positive(100.0), "recompute": YES_OR_NO}
-OWN = {  # of each search method
-    "darts": ALPHA,
-    "darts_second_order": ALPHA,
-    "pc_darts": ALPHA | {"partial": whole(1, 4096), "warmup_epochs": whole(0, 100_000)},
-    "snas": ALPHA
-    | {
-        "temperature": positive(10**6),
-        "annealing": number(0, 1000),
-        "final_temperature": positive(10**6),
-    },
-    "nasp": ALPHA,
-    "pdarts": ALPHA
-    | {
-        "stage_cells": each(whole(1, 1000), range(1, 10)),
-        "candidates": each(whole(1, 8), range(1, 10)),
-        "epochs": whole(1, 100_000),
-        "warmup_epochs": whole(0, 100_000),
-        "dropout": each(FRACTION, range(1, 10)),
-        "dropout_decay": number(0, 1000),
-        "max_skips": whole(0, 1000),
-    },
-    "random": {"genotypes": whole(1, 100_000)},
-}
-STUDY = {
-    "kind": one_of("cost", "correlation", "accuracy", "curves", "quality"),
-    "one_stage": YES_OR_NO,
-    "methods": each(METHOD),
-    "cells": each(TEXT),
-    "seeds": whole(1, 10_000),
-    "steps": whole(1, 10**6),
-    "batches": each(whole(1, 1_048_576)),
-    "resamples": whole(1, 10**7),
-    "minutes": positive(10**6),
-    "trained.methods": each(METHOD),
-    "trained.found": whole(0, 10_000),
-    "trained.random": whole(0, 10_000),
-    "trained.seeds": whole(1, 10_000),
+    "data.image_size": whole(0, 4096),
+    "data.image_channels": whole(0, 64),
+    "data.mean": each(number(-100, 100)),
+    "data.std": each(positive(100)),
+    "data.pad": whole(0, 512),
+    "data.flip": YES_OR_NO,
+    "data.holdout_fraction": FRACTION,
+    "data.test_fraction": FRACTION,
+    "data.max_images": whole(0, 10**9),
+    "data.resize": whole(0, 8192),
+    "data.color_jitter": each(number(0, 10), (0, 4)),
+    "data.stream": YES_OR_NO,
+    "data.workers": whole(0, 512),
+    "data.division_seed": whole(0, LAST_SEED),
+    #
+    "checkpoint.every_minutes": positive(10**6),
+    "checkpoint.every_steps": whole(0, 10**9),
+    "checkpoint.keep_last": whole(1, 10_000),
+    #
+    "architecture.nodes": whole(2, 12),  # one node alone has no connection inside its cell
+    "architecture.s": whole(1, 14),  # the first node has 2 predecessors and 7 operations
+    #
+    "{search,train}.stem": one_of("cifar", "imagenet"),
+    "{search,train}.cells": whole(1, 1000),
+    "{search,train}.channels": even(2, 4096),  # a factorised reduction halves them
+    "{search,train}.auxiliary_weight": number(0, 100),
+    "{search,train}.cutout": whole(0, 4096),
+    "{search,train}.label_smoothing": FRACTION,
+    "{search,train}.sync_norms": YES_OR_NO,
+    "{search,train}.microbatches": whole(1, 65_536),
+    "{search,train}.dtype": one_of("float32", "bfloat16"),
+    "{search,train}.epochs": EPOCHS,
+    "{search,train}.batch": whole(1, 1_048_576),
+    "{search,train}.runs": whole(1, 10_000),
+    "{search,train}.weights.learning_rate": positive(100.0),
+    "{search,train}.weights.final_learning_rate": number(0, 100),
+    "{search,train}.weights.learning_rate_schedule": one_of("cosine", "linear", "constant"),
+    "{search,train}.weights.warmup_epochs": WARMUP,
+    "{search,train}.weights.momentum": FRACTION,
+    "{search,train}.weights.weight_decay": number(0, 1),
+    "{search,train}.weights.max_gradient_norm": positive(10**6),
+    #
+    "train.drop_path": FRACTION,
+    "train.one_stage_norms": YES_OR_NO,
+    #
+    "search.method": METHOD,
+    "search.drop_path": Rule(lambda _: False, "left out: a search drops no paths"),
+    "search.weights_fraction": Rule(
+        lambda value: is_number(value) and 0 < value < 1, "between 0 and 1"
+    ),
+    #
+    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.sigma": positive(100.0),
+    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.learning_rate": positive(
+        100.0
+    ),
+    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.{b1,b2}": FRACTION,
+    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.weight_decay": number(
+        0, 1
+    ),
+    "search.{darts,darts_second_order,pc_darts,snas,nasp,pdarts}.recompute": YES_OR_NO,
+    "search.ista.m": whole(1, 1000),
+    "search.ista.lam": positive(1.0),
+    "search.ista.columns": one_of("uniform", "sphere"),
+    "search.ista.{signed,distinct,implicit}": YES_OR_NO,
+    "search.ista.recovery.every": EVERY,
+    "search.ista.recovery.max_uncertified": whole(0, 10**6),
+    "search.ista.budget.max_parameters": whole(0, 10**15),
+    "search.ista.budget.max_multiply_adds": whole(0, 10**18),
+    "search.ista.first_update": one_of("b", "w"),
+    "search.ista.explore.{draw,shared_weights,one_loss}": YES_OR_NO,
+    "search.ista.explore.warmup_epochs": WARMUP,
+    "search.ista.freeze.rule": one_of("node", "together", "never"),
+    "search.ista.freeze.distance": one_of("all", "kept"),
+    "search.ista.freeze.epsilon": number(0, 1000),
+    "search.pc_darts.partial": whole(1, 4096),
+    "search.{pc_darts,pdarts}.warmup_epochs": WARMUP,
+    "search.snas.{temperature,final_temperature}": positive(10**6),
+    "search.snas.annealing": number(0, 1000),
+    "search.pdarts.stage_cells": each(whole(1, 1000), range(1, 10)),
+    "search.pdarts.candidates": each(whole(1, 8), range(1, 10)),
+    "search.pdarts.epochs": EPOCHS,
+    "search.pdarts.dropout": each(FRACTION, range(1, 10)),
+    "search.pdarts.dropout_decay": number(0, 1000),
+    "search.pdarts.max_skips": whole(0, 1000),
+    "search.random.genotypes": whole(1, 100_000),
+    #
+    "study.kind": one_of("cost", "correlation", "accuracy", "curves", "quality"),
+    "study.one_stage": YES_OR_NO,
+    "study.methods": each(METHOD),
+    "study.cells": each(TEXT),
+    "study.seeds": whole(1, 10_000),
+    "study.steps": whole(1, 10**6),
+    "study.batches": each(whole(1, 1_048_576)),
+    "study.resamples": whole(1, 10**7),
+    "study.minutes": positive(10**6),
+    "study.trained.methods": each(METHOD),
+    "study.trained.{found,random}": whole(0, 10_000),
+    "study.trained.seeds": whole(1, 10_000),
 }
 
 
-def _below(part: str, rules: dict[str, Rule]) -> dict[str, Rule]:
-    return {f"{part}.{key}": rule for key, rule in rules.items()}
+def _expanded(pattern: str) -> Iterator[str]:
+    """The keys that a pattern of the table stands for."""
+    parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
+    return map("".join, itertools.product(*parts))
 
 
-def _table() -> dict[str, Rule]:
-    table = {"seed": whole(0, LAST_SEED), "schedule": one_of(*SCHEDULES), "genotype": TEXT}
-    table |= _below("data", DATA) | _below("architecture", ARCHITECTURE)
-    table |= _below("recovery", RECOVERY) | _below("checkpoint", CHECKPOINT)
-    table |= _below("explore", EXPLORE)
-    table |= _below("study", STUDY)
-    for phase in ("search", "retrain", "train"):
-        table |= _below(phase, PHASE) | _below(f"{phase}.weights", SGD)
-    table |= {
-        "retrain.one_stage_norms": YES_OR_NO,
-        "retrain.drop_path": FRACTION,
-        "train.drop_path": FRACTION,
-        "search.drop_path": Rule(lambda _: False, "left out: a search drops no paths"),
-        "search.method": METHOD,
-        "search.weights_fraction": Rule(
-            lambda value: _is_number(value) and 0 < value < 1, "between 0 and 1"
-        ),
-        "search.budget.max_parameters": whole(0, 10**15),
-        "search.budget.max_multiply_adds": whole(0, 10**18),
-    }
-    table |= _below("search.b", ADAM)
-    for method, rules in OWN.items():
-        table |= _below(f"search.{method}", rules)
-        if method != "random":
-            table |= _below(f"search.{method}.alpha", ADAM)
-    return table
-
-
-BOUNDS = _table()
-# What a schedule needs besides `data`, `checkpoint` and the seed.
-PARTS = {
-    "two_stage": ("architecture", "recovery", "explore", "search", "retrain"),
-    "one_stage": ("architecture", "recovery", "search", "train"),
-    "retrain": ("retrain",),
+BOUNDS = {key: rule for pattern, rule in TABLE.items() for key in _expanded(pattern)}
+PARTS = ("data", "checkpoint", "architecture", "search", "train")
+# Parts and keys that a schedule or a search method does not read.
+NOT_READ = {
+    "retrain": ("architecture", "search"),
+    "one_stage": (
+        "search.runs",
+        "search.weights_fraction",
+        "search.ista.first_update",
+        "search.ista.explore",
+        "train.runs",
+        "train.one_stage_norms",
+    ),
+    "two_stage": ("search.ista.freeze",),
+    "pdarts": ("search.cells", "search.epochs"),
 }
 # What a config may go without.
 OPTIONAL = {
@@ -265,7 +183,6 @@ OPTIONAL = {
     "data.stream",
     "data.workers",
     "data.division_seed",
-    "train.runs",
     "search.drop_path",
 }
 
@@ -292,19 +209,24 @@ def _required(config: ConfigDict) -> Iterator[str]:
     """Keys that the schedule and the search method of a config read."""
     yield "schedule"
     schedule = config.get("schedule")
-    if schedule not in PARTS:
+    if schedule in (None, "study"):
         return
     search = config.get("search")
     method = search.get("method") if isinstance(search, ConfigDict) else None
-    foreign = [f"search.{name}." for name in OWN if name != method]
-    foreign += [] if method in (None, "ista") else [f"{key}." for key in OF_ISTA]
-    foreign += [f"{key}." for key in NOT_OF.get(method, ())]
-    other = ONLY_TWO_STAGE if schedule == "one_stage" else ONLY_ONE_STAGE
-    foreign += [f"{key}." for key in other]
-    parts = ("seed", "data", "checkpoint", *PARTS[schedule])
+    not_read = (*NOT_READ.get(schedule, ()), *not_read_by(method))
     for key in BOUNDS.keys() - OPTIONAL:
-        if key.split(".")[0] in parts and not f"{key}.".startswith(tuple(foreign)):
+        if key.split(".")[0] in ("seed", *PARTS) and not _within(key, not_read):
             yield key
+
+
+def not_read_by(method: str | None) -> tuple[str, ...]:
+    """Keys of `search` that a method has no use for, the blocks of the other methods among them."""
+    others = (f"search.{name}" for name in METHODS if name != method)
+    return (*others, *NOT_READ.get(method, ()))
+
+
+def _within(key: str, parts: tuple[str, ...]) -> bool:
+    return any(key == part or key.startswith(f"{part}.") for part in parts)
 
 
 def values_of(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.bounds import check_values
 from istanas_jax.space.connections import NUM_INPUTS
 
-PHASES = ("search", "retrain", "train")
+PHASES = ("search", "train")
 
 
 def check_config(config: ConfigDict, devices: int) -> None:
@@ -20,25 +20,27 @@ def check_config(config: ConfigDict, devices: int) -> None:
     for phase in PHASES:
         if phase not in config:
             continue
-        batch, parts = config[phase].batch, config[phase].accumulate
+        batch, parts = config[phase].batch, config[phase].microbatches
         if batch % (devices * parts):
             said = f"{devices} devices" + (f" times {parts} parts" if parts > 1 else "")
             raise ValueError(f"{phase}.batch {batch} cannot be divided by {said}")
 
 
 def _check_ista(config: ConfigDict) -> None:
-    a = config.architecture
-    if a.distinct and a.s > NUM_INPUTS:
+    s, own = config.architecture.s, config.search.ista
+    if own.distinct and s > NUM_INPUTS:
         raise ValueError(
-            f"architecture.s is {a.s}, but architecture.distinct wants that many different "
+            f"architecture.s is {s}, but search.ista.distinct wants that many different "
             f"predecessors, and the first node has {NUM_INPUTS}"
         )
-    if "explore" not in config:
+    if "explore" not in own:
         return
     if config.schedule == "one_stage":
-        raise ValueError("a one-stage config has an explore part; only two-stage searches explore")
-    if config.explore.warmup_epochs >= config.search.epochs:
         raise ValueError(
-            f"explore.warmup_epochs is {config.explore.warmup_epochs}, but it must be below "
-            f"search.epochs, {config.search.epochs}, or b never moves"
+            "a one-stage config has a part search.ista.explore; only two-stage searches explore"
+        )
+    if own.explore.warmup_epochs >= config.search.epochs:
+        raise ValueError(
+            f"search.ista.explore.warmup_epochs is {own.explore.warmup_epochs}, but it must be "
+            f"below search.epochs, {config.search.epochs}, or b never moves"
         )

@@ -18,8 +18,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from istanas_jax.config.bounds import ConfigError, check_values
-from istanas_jax.methods import METHODS, NOT_OF, OF_ISTA
+from istanas_jax.config.bounds import ConfigError, check_values, not_read_by
 
 # For --help, wherever a config file is asked for.
 TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
@@ -69,17 +68,12 @@ def keep_method(config: ConfigDict) -> list[str]:
     """Leave out what belongs to search methods that are not chosen; the keys that are gone."""
     if "search" not in config or "method" not in config.search:
         return []
-    chosen = config.search.method
-    foreign = [f"search.{name}" for name in METHODS if name != chosen]
-    foreign += OF_ISTA if chosen != "ista" else ()
-    foreign += NOT_OF.get(chosen, ())
     gone = []
     with config.unlocked():
-        for key in foreign:
-            part, _, name = f".{key}".rpartition(".")
-            holder = config[part[1:]] if part else config
-            if name in holder:
-                del holder[name]
+        for key in not_read_by(config.search.method):
+            name = key.removeprefix("search.")
+            if name in config.search:
+                del config.search[name]
                 gone.append(key)
     return gone
 

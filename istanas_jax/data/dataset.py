@@ -108,8 +108,8 @@ def load_dataset(config: ConfigDict) -> Dataset:
     """Read the training images that a config's `data` block names, and check them against it.
 
     0 for classes, image_size or image_channels takes what the data has; empty mean and std are
-    computed. Data without a test part gives the fraction config.test of each class to it, the
-    same images in every run.
+    computed. Data without a test part gives `test_fraction` of each class to it, the same images in
+    every run.
     """
     if not config.name:
         raise DataError(
@@ -144,7 +144,7 @@ def load_dataset(config: ConfigDict) -> Dataset:
             )
     read_test, look_at_test = found.read_test, found.look_at_test
     if read_test is None:
-        rest, chosen = _choose_test(train.read_labels(), config.test, config.name)
+        rest, chosen = _choose_test(train.read_labels(), config.test_fraction, config.name)
         test, train = train.take(chosen), train.take(rest)
         read_test = lambda: test  # noqa: E731
     mean, std = _statistics(train, config)
@@ -183,7 +183,7 @@ def _choose_test(labels: np.ndarray, fraction: float, name: str) -> tuple[np.nda
     if not 0 < fraction < 1:
         raise DataError(
             f"{name} has no test images of its own: give the fraction of its images to keep for "
-            f"testing, --config.data.test=0.2 or another between 0 and 1, not {fraction}"
+            f"testing, --config.data.test_fraction=0.2 or another between 0 and 1, not {fraction}"
         )
     is_test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -193,7 +193,7 @@ def _choose_test(labels: np.ndarray, fraction: float, name: str) -> tuple[np.nda
     if not is_test.any():
         raise DataError(
             f"{name}: its classes are too small to give {fraction} of them to the test images; "
-            "give a larger --config.data.test or more images"
+            "give a larger --config.data.test_fraction or more images"
         )
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 

@@ -29,9 +29,9 @@ def divide_training(config: ConfigDict, dataset: Dataset) -> tuple[Images, Image
 def _kept_and_held(config: ConfigDict, dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the training images to use and of those held out."""
     some, seed = np.arange(len(dataset.train)), _seed(config)
-    if 0 < config.data.limit < len(some):
-        some, _ = divide(len(some), config.data.limit / len(some), seed=seed)
-    kept, held = divide(len(some), 1 - config.data.holdout, seed=seed)
+    if 0 < config.data.max_images < len(some):
+        some, _ = divide(len(some), config.data.max_images / len(some), seed=seed)
+    kept, held = divide(len(some), 1 - config.data.holdout_fraction, seed=seed)
     return some[kept], some[held]
 
 
@@ -48,7 +48,7 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
             "pixels: a crop could miss the image"
         )
     kept, _ = _kept_and_held(config, dataset)
-    sizes = {phase: {"for training": len(kept)} for phase in ("search", "retrain", "train")}
+    sizes = {phase: {"for training": len(kept)} for phase in ("search", "train")}
     if config.schedule == "two_stage":
         w, b = divide(len(kept), config.search.weights_fraction, seed=_seed(config))
         sizes["search"] = {"for W": len(w), "for b": len(b)}

@@ -17,23 +17,6 @@ METHODS = {
     "random": "random_search.RandomSearch",
 }
 
-# What of a config only ISTA-NAS reads: its hyper-parameters are older than `search.method`.
-OF_ISTA = (
-    "recovery",
-    "explore",
-    "search.b",
-    "search.budget",
-    "architecture.m",
-    "architecture.lam",
-    "architecture.sigma",
-    "architecture.columns",
-    "architecture.signed",
-    "architecture.distinct",
-    "architecture.implicit",
-)
-# What of a config a method does not read, since it has the like of its own.
-NOT_OF = {"pdarts": ("search.cells", "search.epochs")}
-
 
 def find_method(name: str) -> type:
     """The class of a method; its file is imported only now."""

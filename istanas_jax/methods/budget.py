@@ -132,11 +132,13 @@ class Budget:
             least = self.base[kind] + sum(c[:, kind].min() for cell in self.costs for c in cell)
             if least > self.limits[kind]:
                 raise ValueError(
-                    f"search.budget.max_{name} is {self.limits[kind]:,.0f}, but the smallest "
+                    f"search.ista.budget.max_{name} is {self.limits[kind]:,.0f}, but the smallest "
                     f"network has {least:,.0f}"
                 )
         if not self._fits(self._by_price(none, {})):
-            raise ValueError("search.budget: no network was found that keeps both limits at once")
+            raise ValueError(
+                "search.ista.budget: no network was found that keeps both limits at once"
+            )
 
     def _fits(self, chosen: dict) -> bool:
         return bool(np.all(self._sum(chosen) <= self.limits))

@@ -67,7 +67,7 @@ class Method(ABC):
 
     def adam(self) -> optax.GradientTransformation:
         """For what is trained of the architecture."""
-        return optimizers.adam(self.settings.alpha)
+        return optimizers.adam(self.settings.adam)
 
     @property
     def settings(self) -> ConfigDict:

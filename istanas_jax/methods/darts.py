@@ -7,7 +7,7 @@ second-order one takes it at the W that one step of training would lead to, Eq. 
 
 Differs from the release in: 1. this gradient is exact, by differentiating through the step of W,
 where the release replaces the product of a Hessian and a vector by a finite difference (Eq. 8).
-With `accumulate` each part of a batch looks ahead by a part of the batch of W.
+With `microbatches` each part of a batch looks ahead by a part of the batch of W.
 """
 
 import jax

@@ -12,7 +12,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
@@ -35,7 +34,6 @@ from istanas_jax.sparse_coding.architecture import (
     settled,
     straight_coefficients,
 )
-from istanas_jax.training import optimizers
 from istanas_jax.training.errors import TrainingError
 from istanas_jax.training.search_steps import joint_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
@@ -57,34 +55,34 @@ class IstaState(SearchState):
 class Ista(Method):
     """Algorithm 1, and Algorithm 2 up to the point where all nodes are frozen.
 
-    What differs from them is in the `explore` part of a two-stage config: every step runs a support
+    What differs from them is `search.ista.explore` of a two-stage config: every step runs a support
     drawn at random instead of the one recovered last, so that b gets the gradient of every
     candidate and W is trained for all of them.
     """
 
     def __init__(self, config, steps_per_epoch: int, **stage):
         super().__init__(config, steps_per_epoch, **stage)
-        a, recovery = config.architecture, config.recovery
+        a, own = config.architecture, self.settings
         one_stage = config.schedule == "one_stage"
         self.coding = Coding(
             nodes=a.nodes,
-            m=a.m,
+            m=own.m,
             s=a.s,
-            lam=a.lam,
-            columns=a.columns,
-            signed=a.signed,
-            distinct=a.distinct,
-            whole_distance=not one_stage or recovery.distance == "all",
+            lam=own.lam,
+            columns=own.columns,
+            signed=own.signed,
+            distinct=own.distinct,
+            whole_distance=not one_stage or own.freeze.distance == "all",
         )
-        self.implicit = a.implicit
-        self.every = recovery_interval(recovery.every, steps_per_epoch)
-        self.max_uncertified = recovery.max_uncertified
-        self.weights_first = not one_stage and recovery.first == "w"
+        self.implicit = own.implicit
+        self.every = recovery_interval(own.recovery.every, steps_per_epoch)
+        self.max_uncertified = own.recovery.max_uncertified
+        self.weights_first = not one_stage and own.first_update == "w"
         # Algorithm 1 knows no frozen nodes.
-        rule = (recovery.freeze, recovery.epsilon) if one_stage else ("never", 0.0)
+        rule = (own.freeze.rule, own.freeze.epsilon) if one_stage else ("never", 0.0)
         self.freezing = Freezing(*rule)
         self.budget = None
-        explore = config.get("explore", NO_EXPLORATION)
+        explore = own.get("explore", NO_EXPLORATION)
         self.explores = self.batch_statistics = explore.draw
         self.shared, self.warmup = explore.shared_weights, explore.warmup_epochs
         if explore.one_loss:
@@ -96,14 +94,11 @@ class Ista(Method):
     def moving(self, step: Int[Array, ""]) -> Array | None:
         return after_warmup(self.warmup, self.steps_per_epoch, step)
 
-    def adam(self) -> optax.GradientTransformation:
-        return optimizers.adam(self.config.search.b)
-
     def init(self, key: jax.Array) -> ArchState:
         return self._first(key).arch
 
     def _first(self, key: jax.Array) -> Recovery:
-        return init_architecture(key, self.coding, sigma=self.config.architecture.sigma)
+        return init_architecture(key, self.coding, sigma=self.settings.sigma)
 
     def trained(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
         return arch.b
@@ -146,16 +141,16 @@ class Ista(Method):
 
     def programs(self, search) -> None:
         super().programs(search)
-        devices, phase, a = search.session.devices, self.config.search, self.config.architecture
+        devices, own = search.session.devices, self.settings
         # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
         self._recover = devices.map(partial(recovery_step, coding=self.coding), 1, donate=False)
         self._disturbance = _disturb(devices)
         self._distance = devices.jit(partial(distance_moved, coding=self.coding))
         rest = partial(epoch_step, coding=self.coding, freezing=self.freezing)
         self._freeze = devices.jit(rest, donate_argnums=0)
-        limits = (phase.budget.max_parameters, phase.budget.max_multiply_adds)
+        limits = (own.budget.max_parameters, own.budget.max_multiply_adds)
         if any(limits):
-            sizes = {"nodes": a.nodes, "s": a.s, "distinct": a.distinct, "limits": limits}
+            sizes = {"nodes": self.nodes, "s": self.s, "distinct": own.distinct, "limits": limits}
             self.budget = Budget(search.target, search.session.dataset.image_size, **sizes)
 
     def compile(self, search, state: IstaState) -> None:
@@ -326,7 +321,9 @@ def recovery_interval(every: str | int, steps_per_epoch: int) -> int:
         return named[every]
     if str(every).isdigit() and int(every) > 0:
         return int(every)
-    raise ValueError(f'recovery.every is {every!r}, not "epoch", "step" or a number of steps')
+    raise ValueError(
+        f'search.ista.recovery.every is {every!r}, not "epoch", "step" or a number of steps'
+    )
 
 
 def _disturb(devices) -> Float[Array, " devices"]:

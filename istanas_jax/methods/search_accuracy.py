@@ -31,6 +31,8 @@ def read_search(figures: Mapping[str, Any], config: Mapping[str, Any]) -> dict[s
     figures = dict(figures)
     if "heldout_accuracy" in figures:
         before = {key: figures.pop(f"heldout_{key}", None) for key in ("accuracy", "loss")}
-        on = accuracy_of(config["schedule"], holds_out=config["data"].get("holdout", 0) > 0)
+        on = accuracy_of(
+            config["schedule"], holds_out=config["data"].get("holdout_fraction", 0) > 0
+        )
         figures |= named_accuracy(on, before)
     return figures

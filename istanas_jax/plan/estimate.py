@@ -165,10 +165,8 @@ def _phases(session: Session) -> list[Phase]:
             Phase("train", train, train.shapes(), work(net), PASSES["train"], 1),
         ]
     net = retrain_net(session, cells)
-    train = TrainTask(session, net, config.retrain)
-    phases = [
-        Phase("retrain", train, train.shapes(), work(net), PASSES["train"], config.retrain.runs)
-    ]
+    train = TrainTask(session, net, config.train)
+    phases = [Phase("train", train, train.shapes(), work(net), PASSES["train"], config.train.runs)]
     if schedule == "two_stage":
         phase = config.search
         search = TwoStageSearch(session, net)
@@ -253,7 +251,7 @@ def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int
         say(f"{phase.name}: trying {per_chip} images per chip ...")
         smaller = ConfigDict(config.to_dict())
         smaller[phase.name].batch = per_chip * len(devices)
-        smaller[phase.name].accumulate = 1
+        smaller[phase.name].microbatches = 1
         phases = _phases(make_session(smaller, dataset, devices, say))
         same = next(other for other in phases if other.name == phase.name)
         try:

@@ -77,7 +77,7 @@ def _phase_lines(phase: dict, chips: int) -> list[str]:
             parts = -(-phase["batch_per_chip"] // largest)
             while phase["batch_per_chip"] % parts:
                 parts += 1
-            advice = f"--config.{phase['phase']}.accumulate={parts}"
+            advice = f"--config.{phase['phase']}.microbatches={parts}"
             lines.append(show("or keep the batch, in parts", advice))
     return lines
 

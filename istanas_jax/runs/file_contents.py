@@ -8,17 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from istanas_jax.config.bounds import (
-    ARCHITECTURE,
-    DATA,
-    PHASE,
-    TEXT,
-    Rule,
-    each,
-    number,
-    one_of,
-    whole,
-)
+from istanas_jax.config.bounds import BOUNDS
+from istanas_jax.methods.ranges import TEXT, Rule, each, number, one_of, whole
 from istanas_jax.methods.search_accuracy import IMAGES
 from istanas_jax.space.genotype import Genotype
 
@@ -56,21 +47,16 @@ SECONDS = Rule(
 )
 
 # A key with a question mark may be missing; what else is in a file may be anything.
-_SEARCH = {"runs?": PHASE["runs"], "epochs?": PHASE["epochs"]}
-_TRAINING = _SEARCH | {key: PHASE[key] for key in ("cells", "channels", "stem", "dtype")}
+_PHASE = {f"{key}?": BOUNDS[f"train.{key}"] for key in ("runs", "epochs")}
+_NETWORK = {key: BOUNDS[f"train.{key}"] for key in ("cells", "channels", "stem", "dtype")}
+_DATA = {f"{key}?": BOUNDS[f"data.{key}"] for key in ("classes", "image_size", "image_channels")}
 SHAPES: dict[str, Any] = {
     r"config\.json": {
         "schedule?": TEXT,
-        "data?": {
-            "name?": TEXT,
-            "classes?": DATA["classes"],
-            "image_size?": DATA["image_size"],
-            "image_channels?": DATA["image_channels"],
-        },
-        "architecture?": {"nodes?": ARCHITECTURE["nodes"], "lam?": ARCHITECTURE["lam"]},
-        "search?": _SEARCH,
-        "retrain?": _TRAINING,
-        "train?": _TRAINING,
+        "data?": _DATA | {"name?": TEXT},
+        "architecture?": {"nodes?": BOUNDS["architecture.nodes"]},
+        "search?": _PHASE | {"ista?": {"lam?": BOUNDS["search.ista.lam"]}},
+        "train?": _PHASE | _NETWORK,
     },
     r"started\.json": {
         "config?": _or_null(TEXT),  # null: the run was started by another program, a notebook

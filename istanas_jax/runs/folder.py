@@ -20,7 +20,8 @@ from istanas_jax.storage.files import (
 )
 
 # May change between two starts of one run: they do not touch what a phase computes.
-FREE = ("checkpoint.", "data.dir", "search.runs", "retrain.runs")
+FREE = ("checkpoint.", "data.dir", "search.runs", "train.runs")
+OLD_PARTS = {"recovery", "retrain"}  # one of them is in every config of an earlier layout
 LOCK = ".lock"
 DATA = "data.json"  # what the images of a run are known by
 # What a run writes before it has done anything, besides its config.
@@ -209,6 +210,11 @@ class Workdir:
             value = None
         fault = "it holds no JSON object"
         if isinstance(value, dict):
+            if file.name == self.config_file and OLD_PARTS & value.keys():
+                raise WorkdirError(
+                    f"{file} was written by an earlier version, which named its keys otherwise: "
+                    "choose another folder, or use that version"
+                )
             fault = next(faults(file.name, value), None)
         if fault:
             raise WorkdirError(f"{file} is damaged, {fault}: {_remedy(file.name)}")
@@ -247,8 +253,8 @@ def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
 
 
 def phase_epochs(config: dict, phase: str) -> int | None:
-    """Of a phase ("search 0 stage 1"), by what config.json holds; a method may have its own."""
-    part = config.get(phase.split()[0]) or {}
+    """Epochs of a phase ("search 0 stage 1") by config.json; a method may have its own."""
+    part = config.get("search" if phase.startswith("search") else "train") or {}
     own = part.get(part.get("method")) or {}
     return own.get("epochs", part.get("epochs"))
 

@@ -85,7 +85,7 @@ def fit(task: Task, state, session: Session) -> Fitted:
     settings = session.config.checkpoint
     with Checkpoints(
         session.workdir / "checkpoints" / task.name.replace(" ", "_"),
-        keep=settings.keep,
+        keep=settings.keep_last,
         every_minutes=settings.every_minutes,
         every_steps=settings.every_steps,
         warn=session.say,

@@ -83,7 +83,7 @@ def phases(session: Session) -> list[Phase]:
     config, dataset = session.config, session.dataset
     nets, epochs = {}, {}
     if config.schedule == "retrain":
-        nets["retrain"] = retrain_net(session, genotype.load(config.genotype)), False
+        nets["train"] = retrain_net(session, genotype.load(config.genotype)), False
     else:
         a = config.architecture
         method = find_method(config.search.method)(config, 1)
@@ -94,14 +94,14 @@ def phases(session: Session) -> list[Phase]:
         epochs["search"] = method.epochs
         some = random_genotype(0, num_nodes=a.nodes, s=a.s)
         if config.schedule == "two_stage":
-            nets["retrain"] = retrain_net(session, some), False
+            nets["train"] = retrain_net(session, some), False
         else:
             nets["train"] = one_stage_net(session, config.train, some), False
     found = []
     for name, (net, dense) in nets.items():
         _check(net, name, dataset.image_size)
         need = need_of(net, dataset.image_size, dense=dense)
-        images = config[name].batch / (len(session.devices) * config[name].accumulate)
+        images = config[name].batch / (len(session.devices) * config[name].microbatches)
         size = _sharing(session.devices) * need.of(images)
         found.append(
             Phase(name, net.cells, epochs.get(name) or config[name].epochs, need, images, size)
@@ -157,7 +157,7 @@ def check_memory(session: Session) -> list[Phase]:
 
 
 def _what_fits(session: Session, phase: Phase, free: float) -> str:
-    unit = len(session.devices) * session.config[phase.name].accumulate
+    unit = len(session.devices) * session.config[phase.name].microbatches
     images = (free / _sharing(session.devices) - phase.need.fixed) // phase.need.per_image
     if images >= 1:
         return f"{phase.name}.batch={int(images) * unit} would fit"

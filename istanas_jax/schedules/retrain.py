@@ -19,23 +19,22 @@ def config_for(
     """A config that trains the genotype `spec` as the config says, or its own genotype.
 
     Args:
-      config: has a `retrain` part, or is one-stage: then the network it trains, from scratch.
+      config: its `train` part says how; that of a one-stage config trains from scratch here.
       one_stage: with the batch norms of one-stage cells.
       runs: seeds, if not the config's.
     """
     config = config.copy_and_resolve_references()
     with config.unlocked():
-        if "retrain" not in config:
-            config.retrain = ConfigDict(config.train.to_dict())
-            config.retrain.update({"runs": 1, "one_stage_norms": True})
+        if config.schedule == "one_stage":
+            config.train.update({"runs": 1, "one_stage_norms": True})
         if spec is not None:
             config.genotype = spec
         elif "genotype" not in config:
             raise ValueError("give --genotype: the config names none")
         if one_stage:
-            config.retrain.one_stage_norms = True
+            config.train.one_stage_norms = True
         if runs is not None:
-            config.retrain.runs = runs
+            config.train.runs = runs
         config.schedule = "retrain"
     return config
 
@@ -51,9 +50,9 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
                 "choose another folder"
             )
         check_memory(session)
-        task = TrainTask(session, retrain_net(session, found), config.retrain)
+        task = TrainTask(session, retrain_net(session, found), config.train)
         write_architecture(session, found)
-        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        trainings = each_once(session, "retrain", config.train.runs, task.run)
         result = {
             "schedule": "retrain",
             **accuracies(trainings),

@@ -24,8 +24,8 @@ STREAM = 2  # of the order in which images come
 
 
 def retrain_net(session: Session, genotype: Genotype) -> TargetNet:
-    """The network that `config.retrain` trains."""
-    phase, dataset = session.config.retrain, session.dataset
+    """The network that `config.train` trains."""
+    phase, dataset = session.config.train, session.dataset
     return TargetNet(
         genotype=genotype,
         classes=dataset.classes,

@@ -22,8 +22,8 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
         check_memory(session)
         searches, best = _search(session)
         net = retrain_net(session, Genotype.from_dict(best["genotype"]))
-        task = TrainTask(session, net, config.retrain)
-        trainings = each_once(session, "retrain", config.retrain.runs, task.run)
+        task = TrainTask(session, net, config.train)
+        trainings = each_once(session, "retrain", config.train.runs, task.run)
         result = {
             "schedule": config.schedule,
             **accuracies(trainings),

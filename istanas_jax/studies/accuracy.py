@@ -22,7 +22,7 @@ class AccuracyStudy(RunStudy):
     apart = 100  # a run holds several searches and trainings, of which no two are to be the same
 
     def __init__(self, config: ConfigDict, path):
-        for phase in ("search", "retrain"):
+        for phase in ("search", "train"):
             if config[phase].runs > self.apart:
                 raise ValueError(
                     f"{phase}.runs is {config[phase].runs}, but runs of study accuracy have "
@@ -81,7 +81,7 @@ class AccuracyStudy(RunStudy):
 
     @property
     def _imagenet(self) -> bool:
-        return self.config.data.name == "imagenet2012" or self.config.retrain.stem == "imagenet"
+        return self.config.data.name == "imagenet2012" or self.config.train.stem == "imagenet"
 
     def markdown(self, figures: dict) -> list[str]:
         head = ["", "trainings", "test error, %", "top-5 error, %", "parameters", "multiply-adds"]
@@ -89,7 +89,7 @@ class AccuracyStudy(RunStudy):
         words = (
             f"{self.budget()} A run is {self.config.search.runs} searches, of which the best on "
             "images that trained no weights is kept (their time is counted), and "
-            f"{self.config.retrain.runs} trainings of it, with the seeds from the run's own "
+            f"{self.config.train.runs} trainings of it, with the seeds from the run's own "
             "on. Mean ± deviation over all trainings; times are of this machine, compiling "
             "included. The last four columns are the paper's: million parameters and GPU-days of a "
             "GTX 1080Ti, at the paper's size."

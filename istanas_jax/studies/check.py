@@ -10,7 +10,7 @@ from istanas_jax.space import genotype
 def check_study(settings: ConfigDict) -> None:
     """Raise a ValueError of one sentence if a config's `study` part cannot be done.
 
-    Single values are checked where configs are: `config_bounds`.
+    Single values are checked where configs are: `config.bounds`.
     """
     for method, times in Counter(settings.methods).items():
         if times > 1:

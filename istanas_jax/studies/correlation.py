@@ -75,7 +75,7 @@ class CorrelationStudy(RunStudy):
             if row["words"]:
                 about.setdefault(row["words"], []).append(name_of(row["method"]))
         remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
-        on = accuracy_of("two_stage", holds_out=self.config.data.holdout > 0)
+        on = accuracy_of("two_stage", holds_out=self.config.data.holdout_fraction > 0)
         words = (
             f"{self.budget()} In search: the super-net on {IMAGES[on]}, which trained no weights; "
             "for one-stage, the net that search and training gave together, on the test split. "

@@ -58,7 +58,7 @@ class RunStudy(Study):
         return config
 
     def one_stage_config(self, number: int) -> ConfigDict:
-        gone = ["architecture", "explore", "search", "retrain", "recovery"]
+        gone = ["architecture", "search", "train"]
         config = self._part("one_stage", gone, number)
         own = config.one_stage
         del config.one_stage
@@ -69,9 +69,9 @@ class RunStudy(Study):
         config = self._part("retrain", [ONE_STAGE], number)
         if of_one_stage:
             config = self.one_stage_config(number)
-        config = retrain.config_for(config, genotype, runs=self.config.retrain.runs)
+        config = retrain.config_for(config, genotype, runs=self.config.train.runs)
         config.unlock()
-        for key in {"search", "recovery", "explore", "architecture", "train"} & set(config):
+        for key in {"search", "architecture"} & set(config):
             del config[key]
         return config
 
@@ -105,7 +105,7 @@ class RunStudy(Study):
 
     def _trained(self, name: str, number: int, runs: int | None = None) -> bool:
         """Whether the run came to its end, with all seeds it is to have."""
-        first, runs = self.seed_of(number), runs or self.config.retrain.runs
+        first, runs = self.seed_of(number), runs or self.config.train.runs
         result = self.read(name, "result.json") or {"seeds": []}
         return result["seeds"][:runs] == list(range(first, first + runs))
 
@@ -152,9 +152,10 @@ class RunStudy(Study):
     def budget(self) -> str:
         """In words: what every method was given."""
         config = self.config
-        data, s, r = config.data, config.search, config.retrain
-        images = f"{data.limit:,}" if data.limit else "all"
-        held = f", {100 * data.holdout:g} % of them held out" if data.holdout else ""
+        data, s, r = config.data, config.search, config.train
+        images = f"{data.max_images:,}" if data.max_images else "all"
+        kept_out = 100 * data.holdout_fraction
+        held = f", {kept_out:g} % of them held out" if kept_out else ""
         seeds = ", ".join(str(self.seed_of(number)) for number in range(self.seeds))
         searched = (
             f"search with {s.cells} cells of {s.channels} channels, {s.epochs} epochs, batch "

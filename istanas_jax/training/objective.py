@@ -27,7 +27,7 @@ class Recipe:
     auxiliary_weight: float
     drop_path: float  # reached linearly at `total_steps`
     sync_norms: bool  # batch statistics over all devices, or of each alone
-    accumulate: int  # parts that a device sees its batch in, one after the other
+    microbatches: int  # parts that a device sees its batch in, one after the other
     total_steps: int
     color_jitter: tuple[float, ...] = ()  # brightness, contrast, saturation, hue
 
@@ -61,7 +61,7 @@ class Recipe:
         their own unless synchronised, and the mean of what these make of the running ones.
         """
         gradient = jax.value_and_grad(loss_of, has_aux=True)
-        n = self.accumulate
+        n = self.microbatches
         if n == 1:
             (loss, (logits, stats)), grads = gradient(wrt, stats, *batch)
         else:
@@ -105,7 +105,7 @@ def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: 
         auxiliary_weight=phase.auxiliary_weight,
         drop_path=phase.drop_path if "drop_path" in phase else 0.0,  # a search drops none
         sync_norms=phase.sync_norms,
-        accumulate=phase.accumulate,
+        microbatches=phase.microbatches,
         total_steps=steps,
         color_jitter=tuple(config.data.get("color_jitter", ())),
     )

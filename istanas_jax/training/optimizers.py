@@ -9,9 +9,9 @@ def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> o
     first, last = config.learning_rate, config.final_learning_rate
     warmup = config.warmup_epochs * steps_per_epoch
     steps = max(epochs * steps_per_epoch - warmup, 1)
-    if config.decay == "cosine":
+    if config.learning_rate_schedule == "cosine":
         decay = optax.cosine_decay_schedule(first, steps, alpha=last / first)
-    elif config.decay == "linear":
+    elif config.learning_rate_schedule == "linear":
         decay = optax.linear_schedule(first, last, steps)
     else:
         decay = optax.constant_schedule(first)
@@ -23,7 +23,7 @@ def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> o
 def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformation:
     """Clipped, then decay added to the gradient and not to the weight, as PyTorch does."""
     return optax.chain(
-        optax.clip_by_global_norm(config.clip),
+        optax.clip_by_global_norm(config.max_gradient_norm),
         optax.add_decayed_weights(config.weight_decay),
         optax.sgd(rate, momentum=config.momentum),
     )

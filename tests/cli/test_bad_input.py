@@ -139,7 +139,7 @@ def test_torn_json_files_are_named(name, torn, tmp_path):
     ("name", "content", "fault"),
     [
         ("config.json", '{"search": {"runs": 1e30}}', "search.runs is not a whole number from 1"),
-        ("config.json", '{"retrain": {"channels": 4}}', "retrain.cells is missing"),
+        ("config.json", '{"train": {"channels": 4}}', "train.cells is missing"),
         ("search_0.json", "{}", "genotype is missing"),
         ("search_2_stage_1.json", '{"genotype": {}}', "genotype is not a genotype"),
         ("retrain_0.json", '{"seconds": {"total": "long"}}', "seconds is not seconds by kind"),

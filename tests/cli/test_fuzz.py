@@ -172,7 +172,11 @@ def test_genotypes(data):
     elif way == "text":
         text = data.draw(WORDS)
     where = ["--config", "configs/cifar10_retrain.py:tiny", "--config.data.name=digits"]
-    where += ["--config.data.classes=0", "--config.data.image_size=0", "--config.data.test=0.2"]
+    where += [
+        "--config.data.classes=0",
+        "--config.data.image_size=0",
+        "--config.data.test_fraction=0.2",
+    ]
     where += ["--config.data.image_channels=0", "--config.data.mean=()", "--config.data.std=()"]
     with new_folder() as folder:
         file = folder / "genotype"

@@ -6,7 +6,7 @@ from places import ROOT
 from istanas_jax.config.files import ConfigError, keys, load_config
 
 FOLDER = ROOT / "configs"
-SHARED = ("paper", "methods")  # by the configs
+SHARED = ("__init__", "paper", "methods")  # by the configs
 STUDIES = ("study",)  # tested by themselves
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in SHARED + STUDIES)
 TWO_STAGE = str(FOLDER / "cifar10_two_stage.py")
@@ -30,8 +30,7 @@ def test_config_and_its_tiny_variant(path):
     config, tiny = load_config(str(path)), load_config(f"{path}:tiny")
     assert keys(config) == keys(tiny)
     assert config.schedule in ("two_stage", "one_stage", "retrain")
-    phases = {"two_stage": ["search", "retrain"], "one_stage": ["search", "train"]}
-    for phase in phases.get(config.schedule, ["retrain"]):
+    for phase in {"search", "train"} & set(config):
         assert tiny[phase].epochs < config[phase].epochs
         assert (
             tiny[phase].cells * tiny[phase].channels < config[phase].cells * config[phase].channels
@@ -41,24 +40,26 @@ def test_config_and_its_tiny_variant(path):
 
 def test_numbers_of_the_paper():
     config = load_config(TWO_STAGE)
-    assert (config.architecture.m, config.architecture.lam, config.architecture.s) == (7, 1e-5, 2)
+    assert (config.search.ista.m, config.search.ista.lam, config.architecture.s) == (7, 1e-5, 2)
     assert (config.search.cells, config.search.channels, config.search.epochs) == (8, 16, 50)
-    assert (config.retrain.cells, config.retrain.channels, config.retrain.epochs) == (20, 36, 600)
+    assert (config.train.cells, config.train.channels, config.train.epochs) == (20, 36, 600)
     assert load_config(str(FOLDER / "imagenet_one_stage.py")).train.weights.weight_decay == 3e-5
 
 
 def test_overrides():
-    config = load_config(TWO_STAGE, ["--config.search.epochs=3", "--config.recovery.every=step"])
+    config = load_config(
+        TWO_STAGE, ["--config.search.epochs=3", "--config.search.ista.recovery.every=step"]
+    )
     assert config.search.epochs == 3
-    assert config.recovery.every == "step"
+    assert config.search.ista.recovery.every == "step"
 
 
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("lamda=1", "unknown config key lamda, did you mean architecture.lam?"),
+        ("lamda=1", "unknown config key lamda, did you mean search.ista.lam?"),
         ("search.epoch=3", "unknown config key search.epoch, did you mean search.epochs?"),
-        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, exp"),
+        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, sch"),
         ("data.zzzz=3", "unknown config key data.zzzz; there are: data.classes, data.dir, data."),
         ("search.epochs=many", "--config.search.epochs=many"),
     ],

@@ -38,20 +38,19 @@ from istanas_jax.training.objective import Recipe
 ELSEWHERE = {
     "checkpoint.every_minutes": "when a run saves: test_checkpoints",
     "checkpoint.every_steps": "when a run saves: test_checkpoints",
-    "checkpoint.keep": "what stays of it: test_checkpoints",
-    "recovery.max_uncertified": "when a run gives up: test_two_stage",
+    "checkpoint.keep_last": "what stays of it: test_checkpoints",
+    "search.ista.recovery.max_uncertified": "when a run gives up: test_two_stage",
     "search.runs": "how many searches follow each other: test_two_stage",
-    "retrain.runs": "how many trainings follow each other: test_studies",
+    "train.runs": "how many trainings follow each other: test_studies",
     "data.workers": "how many processes decode images: test_streaming",
     "data.resize": "how streamed test images are cut: test_streaming",
 }
 SMALL = {
     "architecture.nodes": 2,
     "search.cells": 1,
-    "retrain.cells": 1,
     "train.cells": 1,
-    "data.limit": 140,
-    "search.weights.decay": "cosine",  # a constant rate has no last value
+    "data.max_images": 140,
+    "search.weights.learning_rate_schedule": "cosine",  # a constant rate has no last value
     "search.weights.final_learning_rate": 0.001,
     "search.pdarts.epochs": 4,  # so that the dropout decays
 }
@@ -83,7 +82,7 @@ def other(key: str, value):
     """Another value that the key may have."""
     if key.endswith("batch"):
         return 2 * value  # which can be divided among devices
-    if key.startswith("search.budget"):
+    if key.startswith("search.ista.budget"):
         return 10**9
     good = rule_of(key).good
     return next(new for new in neighbours(value) if new != value and good(new))
@@ -118,11 +117,9 @@ class Effects:
         a = config.architecture
         cells = random_genotype(0, num_nodes=a.nodes, s=a.s)
         if phase == "train":
-            self.task = TrainTask(
-                session, one_stage_net(session, config.train, cells), config.train
-            )
-        elif phase == "retrain":
-            self.task = TrainTask(session, retrain_net(session, cells), config.retrain)
+            one_stage = config.schedule == "one_stage"
+            net = one_stage_net(session, config.train, cells) if one_stage else None
+            self.task = TrainTask(session, net or retrain_net(session, cells), config.train)
         elif config.schedule == "one_stage":
             self.task = OneStageSearch(session)
         else:
@@ -298,18 +295,17 @@ def is_number(value) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_changes_something(kind):
     config = config_of(kind)
-    phases = {"search", "train"} if kind == "one_stage" else {"search"}
-    phases |= {"retrain"} if kind == "ista" else set()
+    # A training is the same for all methods.
+    phases = {"search", "train"} if kind in ("one_stage", "ista") else {"search"}
     baselines = {phase: Effects(config, phase) for phase in phases}
     nothing = []
     for key, value in values_of(config):
         if not is_number(value) or key in ELSEWHERE:
             continue
-        part = key.split(".")[0]
-        if part in ("retrain", "train") and part not in phases:
-            continue  # the same for all methods
-        phase = part if part in ("retrain", "train") else "search"
-        if not difference(replaced(config, key, other(key, value)), baselines[phase], phase):
+        phase = "train" if key.startswith("train.") else "search"
+        if phase in phases and not difference(
+            replaced(config, key, other(key, value)), baselines[phase], phase
+        ):
             nothing.append(key)
     assert not nothing
 

@@ -26,7 +26,7 @@ def together(found: dataset.Dataset) -> Split:
 
 def test_digits():
     found = dataset.load_dataset(
-        config("digits", classes=10, image_size=8, image_channels=1, test=0.2)
+        config("digits", classes=10, image_size=8, image_channels=1, test_fraction=0.2)
     )
     test = found.test()
     assert (found.classes, found.image_size, found.image_channels) == (10, 8, 1)
@@ -36,7 +36,7 @@ def test_digits():
     assert (found.train.images.min(), found.train.images.max()) == (0, 255)
     share = np.bincount(test.labels) / np.bincount(np.r_[test.labels, found.train.labels])
     assert (abs(share - 0.2) < 0.01).all()
-    again = dataset.load_dataset(config("digits", test=0.2))
+    again = dataset.load_dataset(config("digits", test_fraction=0.2))
     np.testing.assert_array_equal(again.test().images, test.images)
     pixels = found.train.images.astype(np.float64) / 255
     np.testing.assert_allclose(found.mean, [pixels.mean()], rtol=1e-6)
@@ -187,9 +187,9 @@ def test_files_that_are_not_there_or_not_npz(tmp_path):
         ({"image_channels": 3}, "image_channels 1"),
         ({"mean": (0.1, 0.2)}, "mean has 2 values for 1 channel"),
         ({"std": (0.0,)}, "above 0"),
-        ({"test": 0.0}, "no test images of its own"),
-        ({"test": 1.0}, "no test images of its own"),
-        ({"test": 1e-4}, "classes are too small"),
+        ({"test_fraction": 0.0}, "no test images of its own"),
+        ({"test_fraction": 1.0}, "no test images of its own"),
+        ({"test_fraction": 1e-4}, "classes are too small"),
     ],
 )
 def test_config_must_fit_the_data(change, words):
@@ -230,7 +230,9 @@ def test_folder_resizes(tmp_path):
     """Shrinking by area averages whole pixels; an image that is not square becomes so."""
     image = images(1, 8, 1)[0]
     write_folder(tmp_path, [image] * 4, [0, 0, 1, 1])
-    found = dataset.load_dataset(config(tmp_path, image_size=4, image_channels=3, test=0.5))
+    found = dataset.load_dataset(
+        config(tmp_path, image_size=4, image_channels=3, test_fraction=0.5)
+    )
     expected = image[..., 0].reshape(4, 2, 4, 2).mean((1, 3))
     assert found.train.images.shape[1:] == (4, 4, 3)
     assert (abs(found.train.images - expected[None, :, :, None]) <= 0.5).all()

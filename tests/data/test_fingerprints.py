@@ -119,7 +119,7 @@ def marked_run(config, folder):
 )
 def test_an_npz_that_changed_is_refused(tmp_path, changes, said):
     path = write_npz(tmp_path / "own.npz")
-    small = ["search.batch=2", "retrain.batch=2", "data.limit=0", "data.classes=0"]
+    small = ["search.batch=2", "train.batch=2", "data.max_images=0", "data.classes=0"]
     config = tiny(f"data.name={path}", *small)
     run = marked_run(config, tmp_path / "run")
     begin(config, run)  # as it was

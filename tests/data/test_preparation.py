@@ -60,7 +60,7 @@ def images(tmp_path_factory):
 def dataset(images, kind: str) -> Dataset:
     name = images / ("set.npz" if kind == "npz" else "folder")
     keys = {"name": str(name), "classes": 0, "image_size": SIZE, "image_channels": 3}
-    keys |= {"mean": MEAN, "std": STD, "test": 0.0, "dir": ""}
+    keys |= {"mean": MEAN, "std": STD, "test_fraction": 0.0, "dir": ""}
     return load_dataset(ConfigDict(keys | {"stream": kind == "streamed", "resize": RESIZE}))
 
 

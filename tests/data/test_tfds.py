@@ -108,7 +108,7 @@ import sys
 import numpy as np
 from ml_collections import ConfigDict
 from istanas_jax.data.dataset import load_dataset
-keys = dict(classes=10, image_size=32, image_channels=3, mean=(), std=(), test=0.0)
+keys = dict(classes=10, image_size=32, image_channels=3, mean=(), std=(), test_fraction=0.0)
 folder = {str(shared / "data" / "tfds")!r}
 found = load_dataset(ConfigDict(dict(name="cifar10", dir=folder, **keys)))
 assert found.class_names[:2] == ("airplane", "automobile")

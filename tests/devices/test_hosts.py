@@ -18,15 +18,15 @@ from istanas_jax.devices import hosts
 
 OVERRIDES = [
     "--config.architecture.nodes=2",
-    "--config.architecture.sigma=0.1",
+    "--config.search.ista.sigma=0.1",
     "--config.search.cells=1",
     "--config.search.batch=32",
     "--config.search.sync_norms=True",
-    "--config.data.limit=400",
-    "--config.recovery.every=3",
+    "--config.data.max_images=400",
+    "--config.search.ista.recovery.every=3",
     "--config.search.epochs=10000",  # of 5 steps
     "--config.checkpoint.every_steps=5",
-    "--config.checkpoint.keep=10000",
+    "--config.checkpoint.keep_last=10000",
 ]
 
 

@@ -16,7 +16,7 @@ from istanas_jax.training.objective import Recipe
 BATCH, CHANNELS = 8, 3
 
 
-def recipe(accumulate: int) -> Recipe:
+def recipe(microbatches: int) -> Recipe:
     return Recipe(
         mean=(0.0,),
         std=(1.0,),
@@ -27,7 +27,7 @@ def recipe(accumulate: int) -> Recipe:
         auxiliary_weight=0.0,
         drop_path=0.0,
         sync_norms=False,
-        accumulate=accumulate,
+        microbatches=microbatches,
         total_steps=1,
     )
 
@@ -40,13 +40,13 @@ def loss_of(w, stats, x, y):
     return loss, (logits, {"mean": 0.9 * stats["mean"] + 0.1 * mean})
 
 
-def gradient(devices: int, accumulate: int):
+def gradient(devices: int, microbatches: int):
     rng = np.random.default_rng(0)
     w, stats = rng.normal(size=(CHANNELS, 2)), {"mean": rng.normal(size=CHANNELS)}
     batch = rng.normal(size=(BATCH, CHANNELS)), rng.normal(size=BATCH)
 
     def step(state, x, y):
-        loss, logits, stats, grads = recipe(accumulate).gradient(loss_of, *state, (x, y))
+        loss, logits, stats, grads = recipe(microbatches).gradient(loss_of, *state, (x, y))
         return loss, lax.all_gather(logits, AXIS, tiled=True), stats, grads
 
     on = Devices(jax.devices()[:devices])
@@ -66,7 +66,7 @@ def test_parts_of_a_batch_are_as_devices():
 
 
 def test_batch_that_cannot_be_divided():
-    config = load_config("configs/digits.py:tiny", ["--config.search.accumulate=3"])
+    config = load_config("configs/digits.py:tiny", ["--config.search.microbatches=3"])
     with pytest.raises(ValueError, match=r"search.batch 16 cannot be .* 2 devices times 3 parts"):
         checks.check_config(config, 2)
 

@@ -34,7 +34,7 @@ class Way(NamedTuple):
 
 AS_TYPED = Way()
 NODES = "--config.architecture.nodes=2"
-SMALL = f"{NODES} --config.search.cells=1 --config.retrain.cells=1"
+SMALL = f"{NODES} --config.search.cells=1 --config.train.cells=1"
 ONE_STAGE = f"{NODES} --config.search.cells=1 --config.train.cells=1"
 CIFAR = "--config.data.dir=data"
 NO_HEADS = "--config.search.auxiliary_weight=0.0 --config.train.auxiliary_weight=0.0"

@@ -20,8 +20,7 @@ def config(schedule="two_stage", *, epochs=4, runs=1, nodes=4, **data) -> dict:
     whole = {"schedule": schedule, "seed": 0, "data": images, "architecture": {"nodes": nodes}}
     if schedule != "retrain":
         whole["search"] = net | ({"runs": runs} if schedule == "two_stage" else {})
-    training = "train" if schedule == "one_stage" else "retrain"
-    whole[training] = net | {"runs": 1, "one_stage_norms": False}
+    whole["train"] = net | {"runs": 1, "one_stage_norms": False}
     return whole
 
 

@@ -5,12 +5,12 @@ import functools
 from ml_collections import ConfigDict
 from places import ROOT
 
-from istanas_jax.config.bounds import OWN
 from istanas_jax.config.files import load_config
+from istanas_jax.methods import METHODS
 
 FOLDER = ROOT / "configs"
 VARIANTS = {
-    "baselines": ["darts_tiny", *OWN],
+    "baselines": ["darts_tiny", *(method for method in METHODS if method != "ista")],
     "digits": ["", "tiny", "one_stage", "one_stage_tiny"],
     "study": [
         "cost",
@@ -22,7 +22,7 @@ VARIANTS = {
         "curves_small",
     ],
 }
-SHARED = ("paper", "methods")  # by the configs
+SHARED = ("__init__", "paper", "methods")  # by the configs
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from places import ROOT
 
-SIZES = ["--config.retrain.cells=1", "--config.retrain.epochs=20"]
+SIZES = ["--config.train.cells=1", "--config.train.epochs=20"]
 CELL = [["skip_connect", 0], ["max_pool_3x3", 1]] * 2  # compiled at once
 GENOTYPE = {"normal": CELL, "normal_concat": [2, 3], "reduce": CELL, "reduce_concat": [2, 3]}
 

@@ -9,7 +9,7 @@ RNG = np.random.default_rng(0)
 
 
 def config(name, **changes):
-    keys = {"dir": "", "classes": 0, "image_size": 0, "image_channels": 0, "test": 0.25}
+    keys = {"dir": "", "classes": 0, "image_size": 0, "image_channels": 0, "test_fraction": 0.25}
     return ConfigDict({"name": str(name), "mean": (), "std": ()} | keys | changes)
 
 

@@ -11,26 +11,26 @@ from istanas_jax.space.genotype import random_genotype
 
 # What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
 PAPER = [
-    "architecture.m=7",
-    "architecture.columns=uniform",
-    "architecture.signed=False",
-    "explore.draw=False",
-    "explore.shared_weights=False",
-    "explore.one_loss=False",
-    "explore.warmup_epochs=0",
+    "search.ista.m=7",
+    "search.ista.columns=uniform",
+    "search.ista.signed=False",
+    "search.ista.explore.draw=False",
+    "search.ista.explore.shared_weights=False",
+    "search.ista.explore.one_loss=False",
+    "search.ista.explore.warmup_epochs=0",
 ]
 SMALL = [
     *PAPER,
     "architecture.nodes=2",
     "search.cells=1",
-    "retrain.cells=1",
+    "train.cells=1",
     "search.epochs=3",
-    "retrain.epochs=1",
-    "data.limit=140",
+    "train.epochs=1",
+    "data.max_images=140",
     # Given, so that most tests compile the same programs.
     "data.mean=(0.3,)",
     "data.std=(0.4,)",
-    "search.b.learning_rate=0.02",
+    "search.ista.adam.learning_rate=0.02",
 ]
 
 

@@ -33,9 +33,9 @@ SMALL = [
     "architecture.nodes=2",
     "search.cells=2",
     "search.epochs=4",
-    "recovery.epsilon=0.05",
+    "search.ista.freeze.epsilon=0.05",
     "checkpoint.every_steps=2",
-    "checkpoint.keep=50",
+    "checkpoint.keep_last=50",
 ]
 LAM = 1e-5
 
@@ -84,9 +84,9 @@ def runs(tmp_path_factory):
         patch.setattr(training, "train_step", cheap_train)
         patch.setattr(training, "evaluate_target", cheap_evaluation)
         patch.setattr(one_stage, "compare_logits", lambda *_: 0.0)
-        one = config("one_stage_tiny", "train.cells=2", "train.epochs=1", "data.limit=70")
+        one = config("one_stage_tiny", "train.cells=2", "train.epochs=1", "data.max_images=70")
         one_stage.run(one, folder / "one")
-        two = config("tiny", "retrain.cells=2", "retrain.epochs=1", "data.limit=140")
+        two = config("tiny", "train.cells=2", "train.epochs=1", "data.max_images=140")
         two_stage.run(two, folder / "two")
     return folder
 

@@ -97,7 +97,7 @@ def test_published_cells_without_indices(tmp_path):
 @pytest.mark.parametrize(("holdout", "images"), [(0.0, "images of b"), (0.1, "held-out images")])
 def test_accuracies_are_named_by_their_images(tmp_path, holdout, images):
     """Also of a search whose file, of an earlier version, calls its accuracy held-out."""
-    make_run(tmp_path, finished=False, holdout=holdout)
+    make_run(tmp_path, finished=False, holdout_fraction=holdout)
     file = tmp_path / "search_0.json"
     figures = json.loads(file.read_text())
     figures["heldout_accuracy"] = figures.pop("accuracy")
@@ -287,7 +287,7 @@ def test_comparison(tmp_path, monkeypatch, capsys):
     assert page.text.count("istanas-cell") - page.text.count(".istanas-cell") == 4
     assert re.findall(r'<th scope="row">([\w.]+)</th><td>3</td><td>4</td>', page.text) == [
         "search.epochs",
-        "retrain.epochs",
+        "train.epochs",
     ]
     compare.write([runs[0], runs[0]], tmp_path / "same.html")
     assert "The configs are the same" in (tmp_path / "same.html").read_text()

@@ -25,11 +25,11 @@ TINY = [
     *PAPER,
     "architecture.nodes=2",
     "search.cells=1",
-    "retrain.cells=1",
+    "train.cells=1",
     "search.epochs=3",
     "search.batch=16",
-    "search.b.learning_rate=0.05",
-    "data.limit=80",
+    "search.ista.adam.learning_rate=0.05",
+    "data.max_images=80",
     "data.pad=0",
 ]
 
@@ -58,7 +58,7 @@ class PaperLoop:
     def run(self) -> list[np.ndarray]:
         """All supports that were recovered, the final one last."""
         task, every = self.task, {"epoch": self.task.steps_per_epoch, "step": 1}
-        every = every[self.config.recovery.every]
+        every = every[self.config.search.ista.recovery.every]
         step = 0
         for epoch in range(task.epochs):
             for b_images, b_labels, w_images, w_labels in task.batches(epoch, 0):
@@ -68,7 +68,7 @@ class PaperLoop:
                     lambda w=(w_images, w_labels), s=step: self.update_w(*w, s),
                     lambda b=(b_images, b_labels): self.update_b(*b),
                 ]
-                if self.config.recovery.first == "b":
+                if self.config.search.ista.first_update == "b":
                     lines.reverse()
                 for line in lines:
                     line()
@@ -80,7 +80,7 @@ class PaperLoop:
         """Line 2: z by the LASSO, its two largest magnitudes."""
         z = np.zeros(self.A.shape[:2] + self.A.shape[3:])
         for place in np.ndindex(z.shape[:2]):
-            z[place] = oracle(self.A[place], self.b[place], self.config.architecture.lam)
+            z[place] = oracle(self.A[place], self.b[place], self.config.search.ista.lam)
         self.support = np.argsort(-np.abs(z), -1, kind="stable")[..., :2].astype(np.int32)
         self.z_S = np.take_along_axis(z, self.support, -1)
         self.supports.append(np.sort(self.support))
@@ -122,7 +122,7 @@ class PaperLoop:
         dW, _ = self.gradients(images, labels)
         settings = self.config.search.weights
         norm = np.sqrt(sum(np.sum(g**2) for g in jax.tree.leaves(dW)))
-        scale = min(1, settings.clip / norm)
+        scale = min(1, settings.max_gradient_norm / norm)
         total = self.task.epochs * self.task.steps_per_epoch
         first, last = settings.learning_rate, settings.final_learning_rate
         rate = last + (first - last) * (1 + np.cos(np.pi * step / total)) / 2
@@ -143,7 +143,7 @@ class PaperLoop:
         """Line 5: Adam on b, which the coefficients pass their gradient to by bᵀA_S."""
         _, dw = self.gradients(images, labels)
         A_S = np.take_along_axis(self.A, self.support[:, :, None, :], -1)
-        settings = self.config.search.b
+        settings = self.config.search.ista.adam
         g = np.einsum("cjms,cjs->cjm", A_S, dw) + settings.weight_decay * self.b
         mean, square, count = self.adam
         mean = settings.b1 * mean + (1 - settings.b1) * g
@@ -157,7 +157,7 @@ class PaperLoop:
 @pytest.mark.parametrize(("every", "first"), [("step", "w"), ("epoch", "b")])
 def test_search_is_algorithm_1(every, first, tmp_path):
     """To the letter (every step, W first), and as the release has it (every epoch, b first)."""
-    config = config_of(f"recovery.every={every}", f"recovery.first={first}")
+    config = config_of(f"search.ista.recovery.every={every}", f"search.ista.first_update={first}")
     with open_session(config, tmp_path) as session:
         task = TwoStageSearch(session, retrain_net(session, random_genotype(0, num_nodes=2)))
         task.begin(0)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny_methods import EDGES, NODES, STEPS, config_of, make, random_cell
+from tiny_runs import PAPER
 
 from istanas_jax.config.files import ConfigError
 from istanas_jax.methods import METHODS, find_method
@@ -150,7 +151,7 @@ def test_nasp_runs_a_genotype():
 @pytest.mark.parametrize("implicit", [False, True])
 def test_ista_is_judged_by_the_coefficients_it_trains_with(implicit):
     """With z(b), which is not the z of the last recovery once b has moved."""
-    method = make("ista", f"architecture.implicit={implicit}")
+    method = make("ista", *PAPER, f"search.ista.implicit={implicit}")
     arch = method.init(jax.random.key(0))
     arch = method.moved(arch, arch.b + 0.3 * np.abs(arch.b).max())
     now = recover(arch, method.coding).code.z if implicit else arch.z
@@ -214,8 +215,10 @@ def test_random_genotypes_are_drawn_from_the_whole_space():
 def test_what_a_method_does_not_take():
     with pytest.raises(ValueError, match=r"architecture.s is 3, but darts takes that many"):
         make("darts", "architecture.s=3")
-    with pytest.raises(ConfigError, match=r"recovery.every means nothing to search.method=darts"):
-        config_of("darts", "recovery.every=step")
+    with pytest.raises(
+        ConfigError, match=r"search.ista.recovery.every means nothing to search.method=darts"
+    ):
+        config_of("darts", "search.ista.recovery.every=step")
     with pytest.raises(ConfigError, match=r"search.darts.sigma means nothing to .*=ista"):
         config_of("ista", "search.darts.sigma=0.1")
     for size in ("cells", "epochs"):

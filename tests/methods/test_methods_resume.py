@@ -7,8 +7,9 @@ import pytest
 from places import ROOT
 from reads import Reads
 
+from istanas_jax.config.bounds import not_read_by
 from istanas_jax.config.files import keys, load_config
-from istanas_jax.methods import METHODS, NOT_OF
+from istanas_jax.methods import METHODS
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.schedules import search, two_stage
 from istanas_jax.schedules.search import Search
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.slow
 SMALL = [
     "architecture.nodes=2",
     "search.cells=1",
-    "retrain.cells=1",
+    "train.cells=1",
     "search.epochs=2",
-    "retrain.epochs=1",
-    "data.limit=140",
+    "train.epochs=1",
+    "data.max_images=140",
     "data.mean=(0.3,)",
     "data.std=(0.4,)",
 ]
@@ -39,7 +40,7 @@ UNREAD = {"data.dir"}  # the digits lie in a package
 
 
 def config_of(method):
-    not_read = NOT_OF.get(method, ())
+    not_read = not_read_by(method)
     small = [override for override in SMALL if override.partition("=")[0] not in not_read]
     overrides = [f"search.method={method}", *small, *OWN.get(method, [])]
     spec = str(ROOT / "configs" / "digits.py:tiny")

@@ -19,7 +19,7 @@ from istanas_jax.schedules import memory
 from istanas_jax.schedules.outline import Outline, make_session
 from istanas_jax.space.genotype import random_genotype
 
-TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.retrain.cells=1"]
+TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.train.cells=1"]
 
 
 def check_estimates(measured):
@@ -47,7 +47,7 @@ def test_plan_of_a_run_on_four_devices():
     figures = json.loads(done.stdout)
     assert (figures["chips"], figures["hosts"], figures["fits"]) == (4, 1, True)
     search, retrain = figures["phases"]
-    assert (search["phase"], retrain["phase"]) == ("search", "retrain")
+    assert (search["phase"], retrain["phase"]) == ("search", "train")
     for phase in figures["phases"]:
         assert phase["batch_per_chip"] == 4
         assert 0 < phase["memory"] < figures["memory_per_chip"]
@@ -85,7 +85,7 @@ def test_largest_batch_is_found(monkeypatch):
 
     monkeypatch.setattr(estimate, "_measure", measure)
     config = load_config(
-        "configs/digits.py:tiny", [*TINY, "--config.search.batch=256", "--config.retrain.batch=64"]
+        "configs/digits.py:tiny", [*TINY, "--config.search.batch=256", "--config.train.batch=64"]
     )
     figures = estimate.run(config, "cpu:2", say=lambda _: None)
     search, retrain = figures["phases"]
@@ -95,7 +95,7 @@ def test_largest_batch_is_found(monkeypatch):
     assert max(tried) == 128
     page = table.table(figures)
     assert "DOES NOT FIT" in page
-    assert "--config.search.accumulate=4" in page  # 128 images: 3 parts would not be equal
+    assert "--config.search.microbatches=4" in page  # 128 images: 3 parts would not be equal
 
 
 def test_outline_divides_as_images_do():

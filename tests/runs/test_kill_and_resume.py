@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
 OVERRIDES = [
     "--config.architecture.nodes=2",
     "--config.search.cells=1",
-    "--config.retrain.cells=1",
+    "--config.train.cells=1",
     "--config.search.epochs=5",
-    "--config.retrain.epochs=4",
+    "--config.train.epochs=4",
     "--config.search.runs=1",
     "--config.checkpoint.every_steps=7",
     "--config.search.weights.learning_rate=0.1",
-    "--config.search.b.learning_rate=0.01",
+    "--config.search.ista.adam.learning_rate=0.01",
 ]
 TIMES = {"seconds", "images_per_second"}
 

@@ -38,10 +38,10 @@ def test_training_on_streamed_images(tmp_path):
         f"--config.data.classes={CLASSES}",
         "--config.data.image_size=32",
         "--config.data.resize=36",
-        "--config.retrain.cells=2",
-        "--config.retrain.auxiliary_weight=0.0",
-        "--config.retrain.epochs=1",
-        "--config.retrain.weights.warmup_epochs=0",
+        "--config.train.cells=2",
+        "--config.train.auxiliary_weight=0.0",
+        "--config.train.epochs=1",
+        "--config.train.weights.warmup_epochs=0",
     ]
     arguments = ["retrain", "--config", config, "--workdir", str(tmp_path / "run"), *overrides]
     assert main(arguments) == 0

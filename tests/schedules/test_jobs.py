@@ -32,24 +32,27 @@ def run(capsys, tmp_path, *overrides, command="run", config=DIGITS):
     ("override", "sentence"),
     [
         ("search.batch=15", "search.batch 15 cannot be divided by 2 devices"),
-        ("retrain.batch=17", "retrain.batch 17 cannot be divided by 2 devices"),
+        ("train.batch=17", "train.batch 17 cannot be divided by 2 devices"),
         ("data.name=cifar_100", "cifar_100"),
         ("data.name=./nowhere", "data folder ./nowhere does not exist"),
         ("data.name=nothing.npz", "data file nothing.npz does not exist"),
         ("data.classes=11", "digits has classes 10, but the config says 11"),
-        ("data.test=0.0", "give the fraction of its images to keep for testing"),
+        ("data.test_fraction=0.0", "give the fraction of its images to keep for testing"),
         ("search.batch=1000", "search.batch is 1000, but there are 647 images for W"),
-        ("retrain.batch=2000", "retrain.batch is 2000, but there are 1294 images for training"),
-        ("recovery.every=often", 'recovery.every is often, it must be "epoch", "step" or a number'),
+        ("train.batch=2000", "train.batch is 2000, but there are 1294 images for training"),
         (
-            "search.weights.decay=steps",
-            "decay is steps, it must be one of cosine, linear, constant",
+            "search.ista.recovery.every=often",
+            'search.ista.recovery.every is often, it must be "epoch", "step" or a number',
+        ),
+        (
+            "search.weights.learning_rate_schedule=steps",
+            "learning_rate_schedule is steps, it must be one of cosine, linear, constant",
         ),
         ("search.stem=resnet", "search.stem is resnet, it must be one of cifar, imagenet"),
         ("search.dtype=float17", "search.dtype is float17, it must be one of float32, bf"),
         ("search.epoch=3", "did you mean search.epochs?"),
         ("search.epochs=0", "search.epochs is 0, it must be a whole number from 1 to 100,000"),
-        ("data.holdout=1.5", "data.holdout is 1.5, it must be from 0 to below 1"),
+        ("data.holdout_fraction=1.5", "data.holdout_fraction is 1.5, it must be from 0 to below 1"),
     ],
 )
 def test_config(capsys, tmp_path, override, sentence):
@@ -115,7 +118,7 @@ def test_changed_config_is_refused_with_what_differs(capsys, tmp_path):
         tmp_path,
         "--config.search.epochs=7",
         "--config.data.pad=2",
-        "--config.checkpoint.keep=5",
+        "--config.checkpoint.keep_last=5",
     )
     assert "data.pad was 1, is 2, search.epochs was 5, is 7;" in said
     assert "checkpoint" not in said

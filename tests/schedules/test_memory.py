@@ -43,7 +43,7 @@ def test_estimates_are_rather_low(net):
 def test_bfloat16_and_pieces_take_less():
     whole, half, pieces = (
         {phase.name: phase for phase in memory.phases(session(*overrides))}["search"]
-        for overrides in ([], ["search.dtype=bfloat16"], ["search.accumulate=4"])
+        for overrides in ([], ["search.dtype=bfloat16"], ["search.microbatches=4"])
     )
     assert half.need.per_image * 2 == whole.need.per_image
     assert pieces.images * 4 == whole.images
@@ -52,7 +52,7 @@ def test_bfloat16_and_pieces_take_less():
 @pytest.mark.parametrize(
     ("overrides", "advice"),
     [
-        (["retrain.batch=50000", "retrain.cells=400"], r"retrain\.batch=\d+ would fit"),
+        (["train.batch=50000", "train.cells=400"], r"train\.batch=\d+ would fit"),
         (["search.channels=4096", "search.cells=200"], r"search\.channels=\d+ would fit"),
     ],
 )
@@ -83,7 +83,7 @@ def test_dry_run_writes_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["retrain.auxiliary_weight=0.4"], r"retrain\.auxiliary_weight must be 0: too few of the"),
+        (["train.auxiliary_weight=0.4"], r"train\.auxiliary_weight must be 0: too few of the"),
         (["search.method=pc_darts", "search.pc_darts.partial=3"], "operations see one in 3"),
     ],
 )

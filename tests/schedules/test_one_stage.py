@@ -42,9 +42,9 @@ SMALL = [
     "train.cells=1",
     "search.epochs=4",
     "train.epochs=2",
-    "data.limit=70",
-    "search.b.learning_rate=0.02",
-    "recovery.epsilon=0.05",
+    "data.max_images=70",
+    "search.ista.adam.learning_rate=0.02",
+    "search.ista.freeze.epsilon=0.05",
 ]
 
 
@@ -264,7 +264,7 @@ def test_switch_loses_nothing(joint, tmp_path):
 
 def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, capsys):
     """And a budget that no network keeps is refused before anything is compiled."""
-    config = tiny("search.budget.max_parameters=10")
+    config = tiny("search.ista.budget.max_parameters=10")
     with pytest.raises(ValueError, match=r"max_parameters is 10, but the smallest network has"):
         one_stage.run(config, tmp_path / "impossible")
     assert not (tmp_path / "impossible" / "config.json").exists()

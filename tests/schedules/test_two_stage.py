@@ -51,7 +51,7 @@ def searching(tmp_path_factory):
 
 @pytest.mark.parametrize("holdout", [0.0, 0.1])
 def test_accuracies_of_searches_name_their_images(tmp_path, holdout):
-    config = tiny(f"data.holdout={holdout}")
+    config = tiny(f"data.holdout_fraction={holdout}")
     one_stage = load_config(str(ROOT / "configs" / "digits.py:one_stage_tiny"))
     with open_session(config, tmp_path) as session:
         two = TwoStageSearch(session, two_nodes(session))
@@ -280,8 +280,8 @@ def assert_equal_but_for_sums(one, two):
 
 def test_training_on_two_devices_gives_what_one_gives(tmp_path):
     """With batch statistics shared; search does so in test_hosts."""
-    config = tiny("retrain.sync_norms=True", "retrain.drop_path=0.3", "retrain.cutout=3")
-    make = lambda session: TrainTask(session, two_nodes(session), config.retrain)  # noqa: E731
+    config = tiny("train.sync_norms=True", "train.drop_path=0.3", "train.cutout=3")
+    make = lambda session: TrainTask(session, two_nodes(session), config.train)  # noqa: E731
     assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
 
 

@@ -89,11 +89,11 @@ def drivers(monkeypatch):
     def train(config, folder):
         begin(config, folder)
         accuracy = 0.7 - config.seed % 100 / 100  # the other way round than in search
-        leave(folder, config, result=result_of(config, accuracy, seeds=config.retrain.runs))
+        leave(folder, config, result=result_of(config, accuracy, seeds=config.train.runs))
 
     def two(config, folder):
         begin(config, folder)
-        made = {"seeds": config.retrain.runs, "searches": config.search.runs}
+        made = {"seeds": config.train.runs, "searches": config.search.runs}
         leave(folder, config, result=result_of(config, 0.8 + config.seed / 1e4, **made))
 
     def one(config, folder):
@@ -161,7 +161,7 @@ def test_same_images_and_budget_for_all(tmp_path):
         same = {key: config.search[key] for key in ("cells", "channels", "epochs", "batch")}
         assert same == {key: configs[0].search[key] for key in same}
         assert config.search.weights == configs[0].search.weights
-        assert config.retrain == configs[0].retrain
+        assert config.train == configs[0].train
     assert "darts" not in configs[0].search
     again = study.retrain_config("random:0", 3, of_one_stage=True)
     assert again.retrain.one_stage_norms
@@ -193,7 +193,7 @@ def test_a_study_that_never_began_leaves_its_folder_free(drivers, tmp_path):
 def test_correlation_of_several_trainings_comes_to_its_end(drivers, tmp_path):
     """One-stage cells are trained as often as those of other methods."""
     done, _ = drivers
-    config = study_config("correlation_tiny", "retrain.runs=2", "study.methods=('ista',)")
+    config = study_config("correlation_tiny", "train.runs=2", "study.methods=('ista',)")
     figures = CorrelationStudy(config, tmp_path).run()
     assert figures["missing"] == []
     assert [row["n"] for row in figures["rows"]] == [2, 2]
@@ -218,7 +218,7 @@ def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
 
 def test_accuracy(drivers, tmp_path):
     done, _ = drivers
-    overrides = ("study.cells=('random:0',)", "retrain.runs=2", "study.methods=('random','ista')")
+    overrides = ("study.cells=('random:0',)", "train.runs=2", "study.methods=('random','ista')")
     figures = AccuracyStudy(study_config("accuracy_tiny", *overrides), tmp_path).run()
     assert done[:4] == ["random_0", "ista_0", "one_stage_0", "random_0_0"]
     rows = {row["method"]: row for row in figures["rows"]}
@@ -284,7 +284,7 @@ def test_configs(kind):
         assert "method" not in config.search
     paper = study_config(kind)
     assert (paper.search.cells, paper.search.channels, paper.search.epochs) == (8, 16, 50)
-    assert (paper.retrain.cells, paper.retrain.epochs, paper.data.limit) == (20, 600, 0)
+    assert (paper.train.cells, paper.train.epochs, paper.data.max_images) == (20, 600, 0)
 
 
 def test_study_of_another_kind_is_refused(capsys, tmp_path):
@@ -321,7 +321,7 @@ def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sent
 @pytest.mark.slow
 def test_a_real_study(tmp_path):
     """From images to the table, by the command; every trained network reads the test split once."""
-    small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1", "data.limit=140"]
+    small = ["architecture.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.one_stage=False", "study.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)"]
     given = ["--config", f"{CONFIG}:correlation_tiny", "--workdir", str(tmp_path / "s")]

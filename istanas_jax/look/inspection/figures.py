@@ -114,7 +114,7 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
     """Both cells: of a search as they are now, later as they were found."""
     arch = {field: arrays.get(f"arch.{field}") for field in FIELDS}
     if all(x is not None for x in arch.values()):
-        settings = checkpoint.config.get("architecture", {})
+        settings = checkpoint.config.get("search", {}).get("ista", {})
         lam = settings.get("lam")
         replay = _replay(checkpoint)
         return {

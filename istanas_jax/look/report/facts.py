@@ -23,7 +23,8 @@ from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
 from istanas_jax.storage.files import as_path, in_bucket
 
-PHASES = ("search", "retrain", "train")  # parts of a config, and beginnings of phases' names
+# How names of phases begin, and the part of the config that each goes by.
+PHASES = {"search": "search", "retrain": "train", "train": "train"}
 
 
 @dataclass
@@ -141,8 +142,8 @@ def _json(workdir: Workdir, name: str) -> Any:
 
 def _ended(workdir: Workdir, config: dict) -> dict[str, dict]:
     ended = {}
-    for kind in PHASES:
-        for number in range((config.get(kind) or {}).get("runs", 1)):
+    for kind, part in PHASES.items():
+        for number in range((config.get(part) or {}).get("runs", 1)):
             figures = _json(workdir, f"{kind}_{number}.json")
             if figures is not None:
                 if kind == "search":
@@ -199,7 +200,7 @@ def _measure(folder: epath.Path, facts: Facts) -> None:
 
 def _net_of_config(facts: Facts) -> tuple[dict | None, int]:
     data = facts.config.get("data") or {}
-    phase = facts.config.get("retrain") or facts.config.get("train")
+    phase = facts.config.get("train")
     if not phase or not data.get("image_channels"):
         return None, 0
     one_stage = phase.get("one_stage_norms", facts.schedule == "one_stage")

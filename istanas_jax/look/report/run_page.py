@@ -139,7 +139,7 @@ def in_a_sentence(facts: Facts) -> str:
         limit = "up to " if facts.schedule == "one_stage" else ""
         searches = f"{runs} searches" if runs > 1 else "a search"
         parts.append(f"{searches} of {limit}{search.get('epochs')} epochs")
-    if training := config.get("retrain") or config.get("train"):
+    if training := config.get("train"):
         seeds = f" from {training['runs']} seeds" if training.get("runs", 1) > 1 else ""
         parts.append(
             f"{training.get('epochs')} epochs of training{seeds} with {training.get('cells')} "

@@ -1,0 +1,80 @@
+"""What a value of a config may be: each kind of range is a rule, with the words that say so.
+
+Methods give the ranges of their own hyper-parameters, `config.bounds` those of all other keys.
+"""
+
+import math
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """What a value must be, and how to say so."""
+
+    good: Callable[[Any], bool]
+    words: str
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return is_whole(value) and abs(value) < 2**63
+
+
+def whole(low: int, high: int) -> Rule:
+    return Rule(
+        lambda value: is_whole(value) and low <= value <= high,
+        f"a whole number from {low:,} to {high:,}",
+    )
+
+
+def even(low: int, high: int) -> Rule:
+    return Rule(
+        lambda value: whole(low, high).good(value) and value % 2 == 0,
+        f"an even number from {low:,} to {high:,}",
+    )
+
+
+def number(low: float, high: float) -> Rule:
+    """From low to high, both included."""
+    return Rule(
+        lambda value: is_number(value) and low <= value <= high,
+        f"a number from {low:g} to {high:,g}",
+    )
+
+
+def positive(high: float) -> Rule:
+    """Above 0, up to high."""
+    return Rule(
+        lambda value: is_number(value) and 0 < value <= high,
+        f"a number above 0, at most {high:,g}",
+    )
+
+
+def each(rule: Rule, lengths: Container[int] = range(10_000)) -> Rule:
+    """Several values; `lengths` says how many there may be."""
+    return Rule(
+        lambda values: (
+            isinstance(values, tuple | list)
+            and len(values) in lengths
+            and all(map(rule.good, values))
+        ),
+        f"some values, each {rule.words}",
+    )
+
+
+def one_of(*names: str) -> Rule:
+    return Rule(lambda value: value in names, f"one of {', '.join(names)}")
+
+
+FRACTION = Rule(lambda value: is_number(value) and 0 <= value < 1, "from 0 to below 1")
+YES_OR_NO = Rule(lambda value: isinstance(value, bool), "True or False")
+TEXT = Rule(lambda value: isinstance(value, str), "a text")
+EVERY = Rule(
+    lambda value: value in ("epoch", "step") or (str(value).isdecimal() and 0 < int(value) < 2**31),
+    '"epoch", "step" or a number of steps',
+)
