@@ -100,7 +100,7 @@ class QualityStudy(RunStudy):
             if (cells := genotype()) is None:
                 return
             config = self.retrain_config(json.dumps(cells.to_dict()), 0)
-            config.retrain.runs = runs
+            config.train.runs = runs
             retrain.run(config, self.folder / name)
 
         return Job(name, "retrain", lambda: self._trained(name, 0, runs=runs), run)
@@ -186,7 +186,7 @@ class QualityStudy(RunStudy):
 
     def budget(self) -> str:
         config = self.config
-        images = f"{config.data.limit:,}" if config.data.limit else "all"
+        images = f"{config.data.max_images:,}" if config.data.max_images else "all"
         seeds = ", ".join(str(self.seed_of(number)) for number in range(self.seeds))
         return (
             f"The same for every method: {config.data.name}, {images} training images, divided in "
@@ -208,7 +208,7 @@ class QualityStudy(RunStudy):
                    for row in figures["rows"] if row["trained"]]  # fmt: skip
         if not random and not trained:
             return []
-        r = self.config.retrain
+        r = self.config.train
         head = ["trained from scratch", "cells", "test accuracy, %", "above random cells, points"]
         lines = []
         for name, cells, above in [*trained, (RANDOM_CELLS, random, None)]:

@@ -164,8 +164,8 @@ def test_same_images_and_budget_for_all(tmp_path):
         assert config.train == configs[0].train
     assert "darts" not in configs[0].search
     again = study.retrain_config("random:0", 3, of_one_stage=True)
-    assert again.retrain.one_stage_norms
-    assert again.retrain.epochs == study.config.one_stage.train.epochs
+    assert again.train.one_stage_norms
+    assert again.train.epochs == study.config.one_stage.train.epochs
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_done(drivers, tmp_path):

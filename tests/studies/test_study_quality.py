@@ -169,7 +169,7 @@ def test_warm_ups_keep_their_share(tmp_path):
     assert config.search.pc_darts.warmup_epochs == 6
     config = study.two_stage_config("ista")
     with_epochs(config, 5)
-    assert config.explore.warmup_epochs == 2
+    assert config.search.ista.explore.warmup_epochs == 2
 
 
 def test_statistics():
@@ -183,7 +183,7 @@ def test_statistics():
 def test_configs():
     small = study_config()
     assert small.study.minutes == 12 and small.study.seeds == 6
-    assert (small.search.cells, small.data.limit) == (5, 20_000)
+    assert (small.search.cells, small.data.max_images) == (5, 20_000)
     assert study_config(variant="quality").search.epochs == 50
     refused = ["study", "quality", "--config", f"{CONFIG}:quality_tiny", "--workdir", "nowhere"]
     assert main([*refused, "--config.study.methods=('pdarts',)"]) == 2
@@ -191,10 +191,10 @@ def test_configs():
 
 def test_a_real_study(tmp_path):
     """From timing to the table, by the command; the cells are smaller than the judge knows."""
-    small = ["architecture.nodes=2", "search.cells=1", "retrain.cells=1", "data.limit=140"]
+    small = ["architecture.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.methods=('random',)", "study.trained.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)", "study.trained.random=0"]
-    small += ["search.epochs=1", "search.random.genotypes=1", "retrain.epochs=1"]
+    small += ["search.epochs=1", "search.random.genotypes=1", "train.epochs=1"]
     small += ["study.minutes=0.0001"]
     given = ["--config", f"{CONFIG}:quality_tiny", "--workdir", str(tmp_path / "s")]
     assert main(["study", "quality", *given, *(f"--config.{o}" for o in small)]) == 0
