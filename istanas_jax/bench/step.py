@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from istanas_jax.networks.cells import init_variables
 from istanas_jax.networks.counting import count_supernet
 from istanas_jax.networks.static import select_variables, static_net
 from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.variables import init_variables
 from istanas_jax.space.connections import num_candidates
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import (

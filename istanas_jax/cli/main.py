@@ -128,7 +128,7 @@ def _add_describe(commands) -> None:
 
 
 def _describe(args) -> int:
-    from istanas_jax.networks import counting
+    from istanas_jax.networks import description
     from istanas_jax.plan import published_sizes
     from istanas_jax.space import genotype
 
@@ -136,7 +136,7 @@ def _describe(args) -> int:
         return show(args, published_sizes.describe_all(), published_sizes.table)
     if args.genotype is None:
         raise ValueError("describe needs a genotype, or --all")
-    figures = counting.describe(
+    figures = description.describe(
         genotype.load(args.genotype),
         net=args.net,
         channels=args.channels,
@@ -145,7 +145,7 @@ def _describe(args) -> int:
         image_size=args.image_size,
         one_stage=args.one_stage,
     )
-    return show(args, figures, counting.table)
+    return show(args, figures, description.table)
 
 
 def _add_plan(commands) -> None:

@@ -113,7 +113,7 @@ def export(
     """
     trained = load_trained(workdir, run)
     folder = _claim(out)
-    variables = fold_batch_norms(trained.variables) if fold else trained.variables
+    variables = fold_batch_norms(trained.variables, trained.net) if fold else trained.variables
     evaluate = jax.jit(lambda variables, images: logits(trained, variables, images))
     reread = jax.jit(lambda v, x: logits(trained, v, x, folded=True)) if fold else evaluate
     shape = (IMAGES, trained.image_size, trained.image_size, trained.net.image_channels)

@@ -18,6 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import CellPlan, operation_name, plan_cells
+from istanas_jax.networks.stem_and_heads import HEAD_FEATURES, head_layers, stem_layers
 from istanas_jax.networks.supernet import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
 from istanas_jax.space.connections import (
@@ -27,10 +28,20 @@ from istanas_jax.space.connections import (
     auxiliary_cell,
     edge_index,
     num_edges,
+    stride_of,
 )
+from istanas_jax.space.layers import (
+    FactorisedReduction,
+    Layers,
+    NormRegime,
+    Shape,
+    Shapes,
+    shapes,
+    steps,
+)
+from istanas_jax.space.operations import BY_NAME
 
 Path = tuple[str, ...]
-Shape = tuple[int, ...]
 
 # From our order of axes to PyTorch's, by their number: (h, w, in, out) and (in, out) there are
 # (out, in, h, w) and (out, in).
@@ -74,43 +85,40 @@ class Correspondence(NamedTuple):
         return array.transpose(np.argsort(_AXES[array.ndim])).reshape(self.part)
 
 
-class _Layers(NamedTuple):
-    """Where a module of the release keeps its kernels (by our names) and batch norms."""
+# A factorised reduction is a module of its own there, whose layers have names.
+_HALVING = {"even": "conv_1", "odd": "conv_2"}
+_HALVING_NORM = "bn"
 
-    kernels: dict[str, str]
+
+class _Module(NamedTuple):
+    """What the release calls a module's weights (by our names) and batch norms."""
+
+    weights: dict[str, str]
     norms: tuple[str, ...]
 
-    def names(self) -> dict[str, str]:
-        """All our weights -> the release's names."""
-        names = {ours: f"{theirs}.weight" for ours, theirs in self.kernels.items()}
-        for n, norm in enumerate(self.norms):
-            names |= {f"scale{n}": f"{norm}.weight", f"shift{n}": f"{norm}.bias"}
-        return names
+
+def _numbers(layers: Layers, form: str = "op.{}") -> list[str]:
+    """The release numbers layers in the order of execution; all count, ReLU too."""
+    return [form.format(number) for number in range(len(layers))]
 
 
-_HALVING = _Layers({"even": "conv_1", "odd": "conv_2"}, ("bn",))
-_POINTWISE = _Layers({"pointwise0": "op.1"}, ("op.2",))
-_STEMS = {
-    "cifar": _Layers({"conv0": "stem.0"}, ("stem.1",)),
-    "imagenet": _Layers(
-        {"conv0": "stem0.0", "conv1": "stem0.3", "conv2": "stem1.1"},
-        ("stem0.1", "stem0.4", "stem1.2"),
-    ),
-}
-_AUXILIARY = _Layers({"conv0": "features.2", "conv1": "features.5"}, ("features.3", "features.6"))
+def _module(layers: Layers, names: Iterable[str]) -> _Module:
+    """Names of weights, given those of the layers."""
+    kernels, norms = {}, []
+    halving = any(isinstance(layer, FactorisedReduction) for layer in layers)
+    for step, name in zip(steps(layers, 1), names, strict=True):  # shapes do not matter here
+        kernels |= {ours: _HALVING[ours] if halving else name for ours in step.kernels}
+        if step.norm is not None:
+            norms.append(_HALVING_NORM if halving else name)
+    weights = {ours: f"{theirs}.weight" for ours, theirs in kernels.items()}
+    for n, norm in enumerate(norms):
+        weights |= {f"scale{n}": f"{norm}.weight", f"shift{n}": f"{norm}.bias"}
+    return _Module(weights, tuple(norms))
 
 
-def _operation_layers(op: str, stride: int, norms: int) -> _Layers:
-    if op.startswith(("sep_conv", "dil_conv")):
-        kernels = {}
-        for n in range(norms):  # a block has four layers, ReLU the first
-            kernels |= {f"depthwise{n}": f"op.{4 * n + 1}", f"pointwise{n}": f"op.{4 * n + 2}"}
-        return _Layers(kernels, tuple(f"op.{4 * n + 3}" for n in range(norms)))
-    if op == "conv_7x1_1x7":
-        return _Layers({"conv0": "1", "conv1": "2"}, ("3",))
-    if op == "skip_connect" and stride == 2:
-        return _HALVING
-    return _Layers({}, ("1",) * norms)
+def _operation(op: str, stride: int, regime: NormRegime) -> _Module:
+    layers = BY_NAME[op].layers_in(stride, regime)
+    return _module(layers, _numbers(layers, BY_NAME[op].release))
 
 
 def load_release_state(arrays: Mapping[str, Any], net: TargetNet | SuperNet) -> dict[str, dict]:
@@ -206,24 +214,18 @@ def correspondences(net: TargetNet | SuperNet) -> Iterator[Correspondence]:
 
 
 def _stem(net) -> Iterator[Correspondence]:
-    c = net.channels
-    widths = (3 * c,) if net.stem == "cifar" else (c // 2, c, c)
-    shapes, channels_in = {}, net.image_channels
-    for n, width in enumerate(widths):
-        shapes |= {f"conv{n}": (3, 3, channels_in, width)} | operations.norm_shapes(width, n)
-        channels_in = width
-    yield from _separate_norms("", ("stem",), _STEMS[net.stem], shapes)
+    first, second = layers = stem_layers(net.stem, net.channels)
+    forms = ("stem0.{}", "stem1.{}") if second else ("stem.{}", "")
+    names = [name for pair in zip(layers, forms, strict=True) for name in _numbers(*pair)]
+    yield from _separate_norms("", ("stem",), first + second, names, net.image_channels)
 
 
 def _auxiliary(net, channels: int) -> Iterator[Correspondence]:
-    shapes = {"conv0": (1, 1, channels, 128), "conv1": (2, 2, 128, 768)} | operations.norm_shapes(
-        128
-    )
-    if net.stem == "cifar":  # the ImageNet head has no second batch norm
-        shapes |= operations.norm_shapes(768, 1)
-    yield from _separate_norms("auxiliary_head.", ("auxiliary",), _AUXILIARY, shapes)
+    layers = head_layers(net.stem)
+    names = _numbers(layers, "features.{}")
+    yield from _separate_norms("auxiliary_head.", ("auxiliary",), layers, names, channels)
     path = ("auxiliary", "classifier")
-    yield from _linear("auxiliary_head.classifier", path, 768, net.classes)
+    yield from _linear("auxiliary_head.classifier", path, HEAD_FEATURES, net.classes)
 
 
 def _linear(name: str, path: Path, inputs: int, outputs: int) -> Iterator[Correspondence]:
@@ -232,20 +234,23 @@ def _linear(name: str, path: Path, inputs: int, outputs: int) -> Iterator[Corres
     yield Correspondence(f"{name}.bias", (*path, "bias"), (outputs,))
 
 
-def _separate_norms(prefix: str, path: Path, layers: _Layers, shapes) -> Iterator[Correspondence]:
+def _separate_norms(
+    prefix: str, path: Path, layers: Layers, names: list[str], channels: int
+) -> Iterator[Correspondence]:
     """Stem and auxiliary head: each batch norm has a variable for its own statistics."""
-    yield from _weights(prefix, path, layers, shapes)
-    for n, norm in enumerate(layers.norms):
-        if f"scale{n}" in shapes:
-            shape = (1, 2, *shapes[f"scale{n}"])
-            yield from _stats(prefix, (norm,), (*path, f"stats{n}"), shape)
+    module, weights = _module(layers, names), shapes(layers, channels, affine=True)
+    yield from _weights(prefix, path, module, weights)
+    for n, norm in enumerate(module.norms):
+        shape = (1, 2, *weights[f"scale{n}"])
+        yield from _stats(prefix, (norm,), (*path, f"stats{n}"), shape)
 
 
-def _preprocess(plan: CellPlan, regime):
-    """The two preprocessings of a cell: (our name, the release's, layers, shapes)."""
+def _preprocess(plan: CellPlan, regime: NormRegime):
+    """The two preprocessings of a cell: (our name, the release's, module, shapes)."""
     for n, channels_in, halve in ((0, plan.in0, plan.halve), (1, plan.in1, False)):
-        shapes = operations.preprocess_shapes(channels_in, plan.channels, halve, regime)
-        yield f"pre{n}", f"preprocess{n}.", _HALVING if halve else _POINTWISE, shapes
+        layers = operations.preprocess_layers(plan.channels, halve)
+        weights = operations.preprocess_shapes(channels_in, plan.channels, halve, regime)
+        yield f"pre{n}", f"preprocess{n}.", _module(layers, _numbers(layers)), weights
 
 
 def _target_cell(net: TargetNet, plan: CellPlan, prefix: str, cell: str):
@@ -254,41 +259,41 @@ def _target_cell(net: TargetNet, plan: CellPlan, prefix: str, cell: str):
     number = 0
     for j, node in enumerate(net.genotype.reduce if plan.reduction else net.genotype.normal):
         for k, (op, predecessor) in enumerate(node):
-            stride = 2 if plan.reduction and predecessor < NUM_INPUTS else 1
-            layers = _operation_layers(op, stride, operations.num_norms(op, stride, regime))
-            shapes = operations.weight_shapes(op, c, stride, regime)
-            parts.append((operation_name(j, k), f"_ops.{number}.", layers, shapes))
+            stride = stride_of(predecessor, plan.reduction)
+            weights = operations.weight_shapes(op, c, stride, regime)
+            module = _operation(op, stride, regime)
+            parts.append((operation_name(j, k), f"_ops.{number}.", module, weights))
             number += 1
-    for name, theirs, layers, shapes in parts:
-        yield from _weights(prefix + theirs, (cell, name), layers, shapes)
-        shape = (len(layers.norms), 2, c)
-        yield from _stats(prefix + theirs, layers.norms, (cell, name, "stats"), shape)
+    for name, theirs, module, weights in parts:
+        yield from _weights(prefix + theirs, (cell, name), module, weights)
+        shape = (len(module.norms), 2, c)
+        yield from _stats(prefix + theirs, module.norms, (cell, name, "stats"), shape)
 
 
 def _super_cell(net: SuperNet, plan: CellPlan, prefix: str, cell: str):
     spec, c = net.spec(plan), plan.channels
-    for n, (name, theirs, layers, shapes) in enumerate(_preprocess(plan, spec.regime)):
-        yield from _weights(prefix + theirs, (cell, name), layers, shapes)
+    for n, (name, theirs, module, weights) in enumerate(_preprocess(plan, spec.regime)):
+        yield from _weights(prefix + theirs, (cell, name), module, weights)
         path, shape = (cell, "pre_stats"), (NUM_INPUTS, 1, 2, c)
-        yield from _stats(prefix + theirs, layers.norms, path, shape, (n,))
+        yield from _stats(prefix + theirs, module.norms, path, shape, (n,))
     path, shape = (cell, "stats"), (num_edges(net.num_nodes), NUM_OPS, operations.MAX_NORMS, 2, c)
     groups = zip(GROUP_NAMES[plan.reduction], spec.strides, spec.groups, strict=True)
     for group, stride, edges in groups:
         for (place, edge), (o, op) in product(enumerate(edges), enumerate(OPERATIONS)):
             number = edge_index(*edge)
             theirs = f"{prefix}_ops.{number}._ops.{o}."
-            layers = _operation_layers(op, stride, operations.num_norms(op, stride, spec.regime))
+            module = _operation(op, stride, spec.regime)
             stack = {"stack": (len(edges),), "index": (place,)}
-            yield from _weights(theirs, (cell, group, op), layers, spec.shapes(op, stride), **stack)
-            yield from _stats(theirs, layers.norms, path, shape, (number, o))
+            yield from _weights(theirs, (cell, group, op), module, spec.shapes(op, stride), **stack)
+            yield from _stats(theirs, module.norms, path, shape, (number, o))
 
 
 def _weights(
-    prefix: str, path: Path, layers: _Layers, shapes: Mapping[str, Shape], *, stack=(), index=()
+    prefix: str, path: Path, module: _Module, shapes: Shapes, *, stack=(), index=()
 ) -> Iterator[Correspondence]:
-    names = layers.names()
     for ours, shape in shapes.items():
-        yield Correspondence(prefix + names[ours], ("params", *path, ours), (*stack, *shape), index)
+        name = prefix + module.weights[ours]
+        yield Correspondence(name, ("params", *path, ours), (*stack, *shape), index)
 
 
 def _stats(

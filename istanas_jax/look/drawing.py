@@ -13,20 +13,21 @@ from xml.sax.saxutils import escape, quoteattr
 from etils import epath
 
 from istanas_jax.look.cell_layout import Box, Edge, lay_out
-from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.connections import NUM_INPUTS, stride_of
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.operations import BY_NAME
 from istanas_jax.storage.files import write_whole
 
 KINDS = ("normal", "reduction")
-# By the beginning of an operation's name. After Okabe and Ito, orange, sky blue and purple
-# darkened: at least 3 : 1 on either page.
+# What operations choose from. After Okabe and Ito, orange, sky blue and purple darkened: their
+# contrast is at least 3 : 1 on either page.
 COLOURS = {
-    "max_pool": "#0072b2",
-    "avg_pool": "#3a96d0",
-    "skip": "#009e73",
-    "sep_conv": "#d55e00",
-    "dil_conv": "#c98200",
-    "conv": "#c46a9c",
+    "blue": "#0072b2",
+    "sky blue": "#3a96d0",
+    "green": "#009e73",
+    "vermilion": "#d55e00",
+    "orange": "#c98200",
+    "purple": "#c46a9c",
 }
 GREY = "#818b98"  # edges to the output, outlines of nodes
 LIGHT = {"page": "#ffffff", "ink": "#1f2328", "soft": "#59636e", "node": "#eaeef2"}
@@ -130,8 +131,8 @@ class _Drawing:
         self.width = max(self.right, MARGIN + widest) + MARGIN
 
     def label(self, edge: Edge) -> str:
-        stride = self.kind == "reduction" and edge.source < NUM_INPUTS
-        return edge.operation + STRIDE * stride
+        stride = stride_of(edge.source, self.kind == "reduction")
+        return edge.operation + STRIDE * (stride == 2)
 
     def name(self, node: int) -> str:
         if node < NUM_INPUTS:
@@ -280,8 +281,8 @@ def _width(label: str) -> float:
 
 
 def colour_of(operation: str) -> str:
-    """Of an operation's lines."""
-    return next(colour for kind, colour in COLOURS.items() if operation.startswith(kind))
+    """The colour of an operation's lines."""
+    return COLOURS[BY_NAME[operation].colour]
 
 
 def _style() -> str:

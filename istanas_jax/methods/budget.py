@@ -12,7 +12,13 @@ from jaxtyping import Bool, Float, Int
 from istanas_jax.networks.counting import cell_places, count, operation_work
 from istanas_jax.networks.operations import REGIMES
 from istanas_jax.networks.target_net import TargetNet
-from istanas_jax.space.connections import NUM_INPUTS, OPERATIONS, num_candidates, split_index
+from istanas_jax.space.connections import (
+    NUM_INPUTS,
+    OPERATIONS,
+    num_candidates,
+    split_index,
+    stride_of,
+)
 
 KINDS = ("parameters", "multiply_adds")
 HALVINGS = 60  # of the interval that holds the price of a unit of cost
@@ -167,8 +173,8 @@ def _connection_costs(net: TargetNet, image_size: int, nodes: int) -> list[list[
         for j in range(nodes):
             for flat in range(num_candidates(j)):
                 predecessor, op = split_index(flat)
-                from_input = predecessor < NUM_INPUTS
-                size, stride = (outer, 1 + plan.reduction) if from_input else (inner, 1)
+                size = outer if predecessor < NUM_INPUTS else inner
+                stride = stride_of(predecessor, plan.reduction)
                 work = operation_work(OPERATIONS[op], plan.channels, size, stride, regime)
                 costs[int(plan.reduction)][j][flat] += [getattr(work, kind) for kind in KINDS]
     return costs

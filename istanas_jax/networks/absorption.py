@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import operation_name
 from istanas_jax.networks.target_net import TargetNet, cell_name
-from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.connections import OTHER_ORDER, stride_of
 
 
 def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes s"]) -> dict:
@@ -24,13 +24,13 @@ def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes
         name = cell_name(index)
         cell = dict(params[name])
         for j, node in enumerate(g.reduce if plan.reduction else g.normal):
+            ranks = range(len(node))[OTHER_ORDER]
             for k, (op, predecessor) in enumerate(node):
-                stride = 2 if plan.reduction and predecessor < NUM_INPUTS else 1
+                stride = stride_of(predecessor, plan.reduction)
                 last = operations.num_norms(op, stride, regime) - 1
                 if last < 0 or not regime.affine:
                     raise ValueError(f"{op} of {name} ends in no batch norm that could absorb")
-                # A genotype lists the weaker pick first.
-                coefficient = coefficients[int(plan.reduction), j, len(node) - 1 - k]
+                coefficient = coefficients[int(plan.reduction), j, ranks[k]]
                 weights = dict(cell[operation_name(j, k)])
                 for weight in (f"scale{last}", f"shift{last}"):
                     weights[weight] = weights[weight] * coefficient

@@ -1,5 +1,7 @@
-"""The variables of a super-net's cell: all candidates, whatever of them runs."""
+"""A super-net's cell: what is static about it, and its variables, those of all candidates."""
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -8,12 +10,91 @@ from jaxtyping import Array, Float
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, init_stats, update_stats
-from istanas_jax.networks.cells import CellPlan, declare_weights
-from istanas_jax.networks.dynamic import CellSpec
+from istanas_jax.networks.cells import CellPlan
 from istanas_jax.networks.operations import MAX_NORMS, Weights
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, num_edges
+from istanas_jax.networks.variables import declare_weights
+from istanas_jax.space.connections import (
+    NUM_OPS,
+    OPERATIONS,
+    num_edges,
+    num_predecessors,
+    stride_of,
+)
+from istanas_jax.space.layers import NormRegime
 
 GROUP_NAMES = {False: ("edges",), True: ("edges_from_inputs", "edges_from_nodes")}
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """All that is static about a super-net's cell.
+
+    Edges that leave an input have stride 2 in a reduction cell, and other weights than the rest
+    (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
+    stride, and within a group all edges have weights of the same shapes.
+
+    With `shared`, all edges of a group use one set of weights per operation.
+
+    Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
+    """
+
+    channels: int
+    reduction: bool
+    num_nodes: int
+    s: int
+    regime: NormRegime
+    partial: int = 1  # operations see one channel in so many
+    candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
+    recompute: bool = False  # operations run again in the backward pass
+    shared: bool = False
+
+    def __post_init__(self):
+        part, over = divmod(self.channels, self.partial)
+        if over or (self.reduction and part % 2):
+            even = "an even number" if self.reduction else "a whole number"
+            raise ValueError(
+                f"{self.channels} channels of which operations see one in {self.partial}: must be "
+                f"{even} of channels"
+            )
+
+    @property
+    def op_channels(self) -> int:
+        """Number of channels each operation receives."""
+        return self.channels // self.partial
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (2, 1) if self.reduction else (1,)
+
+    @property
+    def groups(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The edges of each group as (node, predecessor), in order."""
+        edges = [(j, i) for j in range(self.num_nodes) for i in range(num_predecessors(j))]
+        return tuple(
+            tuple(edge for edge in edges if stride_of(edge[1], self.reduction) == stride)
+            for stride in self.strides
+        )
+
+    def num_sets(self, group: int) -> int:
+        """Sets of weights that an operation has in a group."""
+        return 1 if self.shared else len(self.groups[group])
+
+    def group(self, predecessor: int) -> int:
+        """Number of the group of the edges that leave a predecessor."""
+        return self.strides.index(stride_of(predecessor, self.reduction))
+
+    def place(self, group: int, node: int, predecessor: int) -> int:
+        """Number of the set of weights that an edge of the group uses."""
+        return 0 if self.shared else self.groups[group].index((node, predecessor))
+
+    def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
+        return operations.weight_shapes(op, self.op_channels, stride, self.regime)
+
+    @property
+    def vector_size(self) -> int:
+        """Length of the weights of the largest operation."""
+        sizes = (self.shapes(op, t).values() for op in OPERATIONS for t in self.strides)
+        return max(sum(map(math.prod, shapes)) for shapes in sizes)
 
 
 class CellVariables(NamedTuple):

@@ -15,9 +15,10 @@ from jaxtyping import Array, Float, Key
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
-from istanas_jax.networks.cell_variables import CellVariables, output, preprocess
-from istanas_jax.networks.dynamic import CellSpec, make_slots
+from istanas_jax.networks.cell_variables import CellSpec, CellVariables, output, preprocess
+from istanas_jax.networks.dynamic import make_slots
 from istanas_jax.space.connections import NUM_INPUTS, NUM_OPS, OPERATIONS, edge_index, num_edges
+from istanas_jax.space.operations import BY_NAME
 
 
 class Mixture(NamedTuple):
@@ -167,7 +168,7 @@ def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec
 def _weighted_op(op: str, x, weights, stats, weight, *, key, rate, stride: int, mode: Mode):
     """An operation's output times its weight, and the moments that it saw."""
     y, seen = operations.apply_op(op, x, weights, stats, stride=stride, mode=mode)
-    if rate is not None and op == "skip_connect" and stride == 1:
+    if rate is not None and BY_NAME[op].is_identity(stride):
         kept = jax.random.bernoulli(key, 1 - rate, y.shape)
         y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
     return weight.astype(y.dtype) * y, seen

@@ -14,7 +14,6 @@ them from the weights of all candidates, a branch takes its own part.
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -26,85 +25,15 @@ from jaxtyping import Array, Float, Int
 from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.operations import NormRegime, Weights
+from istanas_jax.networks.cell_variables import CellSpec
+from istanas_jax.networks.operations import Weights
 from istanas_jax.space.connections import (
     NUM_INPUTS,
     NUM_OPS,
     OPERATIONS,
     edge_index,
-    num_predecessors,
     split_index,
 )
-
-
-@dataclass(frozen=True)
-class CellSpec:
-    """All that is static about a super-net's cell.
-
-    Edges that leave an input have stride 2 in a reduction cell, and other weights than the rest
-    (a skip-connection of stride 2 is a factorised reduction). So edges come in groups, one per
-    stride, and within a group all edges have weights of the same shapes.
-
-    With `shared`, all edges of a group use one set of weights per operation.
-
-    Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
-    """
-
-    channels: int
-    reduction: bool
-    num_nodes: int
-    s: int
-    regime: NormRegime
-    partial: int = 1  # operations see one channel in so many
-    candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
-    recompute: bool = False  # operations run again in the backward pass
-    shared: bool = False
-
-    def __post_init__(self):
-        part, over = divmod(self.channels, self.partial)
-        if over or (self.reduction and part % 2):
-            even = "an even number" if self.reduction else "a whole number"
-            raise ValueError(
-                f"{self.channels} channels of which operations see one in {self.partial}: must be "
-                f"{even} of channels"
-            )
-
-    @property
-    def op_channels(self) -> int:
-        """That an operation sees."""
-        return self.channels // self.partial
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return (2, 1) if self.reduction else (1,)
-
-    @property
-    def groups(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The edges of each group as (node, predecessor), in order."""
-        edges = [(j, i) for j in range(self.num_nodes) for i in range(num_predecessors(j))]
-        if not self.reduction:
-            return (tuple(edges),)
-        return (
-            tuple(edge for edge in edges if edge[1] < NUM_INPUTS),
-            tuple(edge for edge in edges if edge[1] >= NUM_INPUTS),
-        )
-
-    def num_sets(self, group: int) -> int:
-        """Sets of weights that an operation has in a group."""
-        return 1 if self.shared else len(self.groups[group])
-
-    def place(self, group: int, node: int, predecessor: int) -> int:
-        """Number of the set of weights that an edge of the group uses."""
-        return 0 if self.shared else self.groups[group].index((node, predecessor))
-
-    def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
-        return operations.weight_shapes(op, self.op_channels, stride, self.regime)
-
-    @property
-    def vector_size(self) -> int:
-        """Length of the weights of the largest operation."""
-        sizes = (self.shapes(op, t).values() for op in OPERATIONS for t in self.strides)
-        return max(sum(map(math.prod, shapes)) for shapes in sizes)
 
 
 class Slots(NamedTuple):

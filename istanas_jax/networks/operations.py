@@ -1,18 +1,18 @@
-"""The operations of a cell as pure functions of an image, their weights and batch-norm statistics.
+"""What layers compute, as pure functions of an image, weights and batch-norm statistics.
 
-The networks own the variables, this file says what they look like (`weight_shapes`, `num_norms`)
-and what is computed from them (`apply_op`). Images are (B, H, W, C); convolution kernels
-(h, w, in, out), depthwise ones (h, w, C), 1x1 ones (in, out). Weights are float32 and are cast to
-the image's dtype where they are used; statistics are computed and kept in float32.
+`space.operations` says which layers an operation has; `run_steps` computes them. The networks own
+the variables. Images are (B, H, W, C). Weights are float32 and are cast to the image's dtype where
+they are used; statistics are computed and kept in float32.
 
 Numerics follow the released code: symmetric padding also at stride 2, pooling that leaves the
 padding out, batch norm with epsilon 1e-5 whose running variance is the unbiased one.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -21,77 +21,52 @@ from jaxtyping import Array, Float
 from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks.batch_norm import Mode, Stats, batch_norm
 from istanas_jax.networks.kernels import avg_pool, depthwise_conv, max_pool
-
-MAX_NORMS = 2  # a separable convolution has two batch norms, everything else at most one
-
-Weights = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class NormRegime:
-    """Which batch norms a network has."""
-
-    affine: bool  # scale and shift
-    pools: bool  # one after each pooling
-    identity: bool  # one after each stride-1 skip-connection
-
+from istanas_jax.space import layers
+from istanas_jax.space.layers import Layers, NormRegime, Shapes, Step
+from istanas_jax.space.operations import BY_NAME, RECORDS, STRIDES
 
 SEARCH = NormRegime(affine=False, pools=True, identity=False)  # two-stage super-net
 ONE_STAGE = NormRegime(affine=True, pools=True, identity=True)  # one-stage super-net and target
 RETRAIN = NormRegime(affine=True, pools=False, identity=False)  # two-stage target net
 REGIMES = {"search": SEARCH, "one_stage": ONE_STAGE, "retrain": RETRAIN}
 
+# Batch norms of the candidate that has most of them: super-nets keep room for as many.
+MAX_NORMS = max(
+    record.num_norms(stride, regime)
+    for record in RECORDS
+    if record.searched
+    for stride in STRIDES
+    for regime in REGIMES.values()
+)
 
-def kernel_size(op: str) -> int:
-    return int(op[-1])
+Weights = dict[str, Array]
 
 
 def num_norms(op: str, stride: int, regime: NormRegime) -> int:
-    if op.startswith("sep_conv"):
-        return 2
-    if op.endswith("pool_3x3"):
-        return int(regime.pools)
-    if op == "skip_connect" and stride == 1:
-        return int(regime.identity)
-    return 1
+    return BY_NAME[op].num_norms(stride, regime)
 
 
-def weight_shapes(
-    op: str, channels: int, stride: int, regime: NormRegime
-) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of an operation's weights, in the order in which they are used."""
-    c, shapes = channels, {}
-    if op.startswith(("sep_conv", "dil_conv")):
-        k = kernel_size(op)
-        for n in range(num_norms(op, stride, regime)):
-            shapes |= {f"depthwise{n}": (k, k, c), f"pointwise{n}": (c, c)}
-    elif op == "conv_7x1_1x7":
-        shapes = {"conv0": (1, 7, c, c), "conv1": (7, 1, c, c)}
-    elif op == "skip_connect" and stride == 2:
-        shapes = {"even": (c, c // 2), "odd": (c, c // 2)}
-    if regime.affine:
-        for n in range(num_norms(op, stride, regime)):
-            shapes |= norm_shapes(c, n)
-    return shapes
+def weight_shapes(op: str, channels: int, stride: int, regime: NormRegime) -> Shapes:
+    """Names and shapes of an operation's weights: kernels in the order of their use, then norms."""
+    return BY_NAME[op].shapes(channels, stride, regime)
 
 
-def norm_shapes(channels: int, n: int = 0) -> dict[str, tuple[int, ...]]:
-    return {f"scale{n}": (channels,), f"shift{n}": (channels,)}
+def preprocess_layers(channels: int, halve: bool) -> Layers:
+    """The layers that bring a cell's input to its channels and, with `halve`, to half its size."""
+    kernel = layers.FactorisedReduction(channels) if halve else layers.Pointwise(channels)
+    return (layers.Relu(), kernel, layers.Norm())
+
+
+def preprocess_shapes(channels_in: int, channels: int, halve: bool, regime: NormRegime) -> Shapes:
+    return layers.shapes(preprocess_layers(channels, halve), channels_in, affine=regime.affine)
 
 
 def init_weight(key: jax.Array, name: str, shape: tuple[int, ...]) -> Array:
-    """A weight by its name: scales 1, shifts 0, kernels U(±1/sqrt(fan-in))."""
+    """Initialise a weight by its name: scales 1, shifts 0, kernels U(±1/sqrt(fan-in))."""
     if name.startswith(("scale", "shift")):
         return jnp.full(shape, name.startswith("scale"), jnp.float32)
-    bound = 1 / math.sqrt(fan_in(name, shape))
+    bound = 1 / math.sqrt(layers.fan_in(name, shape))
     return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
-
-
-def fan_in(name: str, shape: tuple[int, ...]) -> int:
-    """Inputs that an output of the kernel sums over; leading axes stack several kernels."""
-    if name.startswith("depthwise"):
-        return math.prod(shape[-3:-1])
-    return math.prod(shape[-4:-1]) if name.startswith("conv") else shape[-2]
 
 
 @partial(jax.jit, static_argnames=("op", "stride", "mode"))  # traced once for each shape
@@ -102,59 +77,81 @@ def apply_op(
 
     Whether pools and identities have a batch norm is told by the number of statistics given.
     """
-    norm = _Norms(weights, stats, mode)
-    if op.startswith(("sep_conv", "dil_conv")):
-        dilation = 2 if op.startswith("dil_conv") else 1
-        for n in range(stats.shape[0]):
-            x = depthwise_conv(
-                relu(x),
-                weights[f"depthwise{n}"].astype(x.dtype),
-                stride=stride if n == 0 else 1,
-                dilation=dilation,
-            )
-            x = norm(pointwise(x, weights[f"pointwise{n}"]))
-    elif op == "conv_7x1_1x7":
-        x = conv(relu(x), weights["conv0"], strides=(1, stride))
-        x = norm(conv(x, weights["conv1"], strides=(stride, 1)))
-    elif op == "skip_connect" and stride == 2:
-        x = norm(halve(x, weights))
-    else:
-        if op != "skip_connect":
-            pool = {"max_pool_3x3": max_pool, "avg_pool_3x3": avg_pool}[op]
-            x = pool(x, stride=stride)
-        if stats.shape[0]:
-            x = norm(x)
-    return x, norm.batch_stats()
+    return _run_with_stats(BY_NAME[op].layers(stride), x, weights, stats, mode)
 
 
 @partial(jax.jit, static_argnames="mode")
 def preprocess(
     x: Float[Array, "B H W Cin"], weights: Weights, stats: Stats, *, mode: Mode
 ) -> tuple[Float[Array, "B Ho Wo C"], Stats]:
-    """A cell's input brought to its channels: ReLU, 1x1 convolution (factorised reduction, if the
-    weights are those of one), batch norm."""
-    norm = _Norms(weights, stats, mode)
-    y = halve(x, weights) if "even" in weights else pointwise(relu(x), weights["pointwise0"])
-    return norm(y), norm.batch_stats()
+    """A cell's input brought to its channels and size, and what its statistics move towards."""
+    return _run_with_stats(
+        preprocess_layers(stats.shape[-1], "even" in weights), x, weights, stats, mode
+    )
 
 
-def preprocess_shapes(
-    channels_in: int, channels: int, halve: bool, regime: NormRegime
-) -> dict[str, tuple[int, ...]]:
-    if halve:
-        shapes = {"even": (channels_in, channels // 2), "odd": (channels_in, channels // 2)}
-    else:
-        shapes = {"pointwise0": (channels_in, channels)}
-    return shapes | (norm_shapes(channels) if regime.affine else {})
+def _run_with_stats(sequence: Layers, x: Array, weights: Weights, stats: Stats, mode: Mode):
+    seen = []
+
+    def norm(x, n):
+        if n >= stats.shape[0]:
+            return x
+        y, moments = batch_norm(x, *scale_and_shift(weights, n), stats[n], mode)
+        seen.append(moments)
+        return y
+
+    y = run_steps(layers.steps(sequence, x.shape[-1]), x, weights, norm)
+    return y, jnp.stack(seen) if seen else stats
 
 
-def halve(x, weights: Weights):
+def scale_and_shift(weights: Weights, n: int) -> tuple[Array | None, Array | None]:
+    """Those of batch norm n; None if it has none."""
+    return weights.get(f"scale{n}"), weights.get(f"shift{n}")
+
+
+def run_steps(
+    sequence: Iterable[Step],
+    x: Float[Array, "B H W Cin"],
+    weights: Weights,
+    norm: Callable[[Array, int], Array],
+) -> Float[Array, "B Ho Wo C"]:
+    """Run numbered layers one after the other; `norm(x, n)` is batch norm n."""
+    for step in sequence:
+        kernels = [weights[name] for name in step.kernels]
+        match step.layer:
+            case layers.Identity():
+                pass
+            case layers.Relu():
+                x = relu(x)
+            case layers.Norm():
+                x = norm(x, step.norm)
+            case layers.MaxPool(stride=stride, window=window):
+                x = max_pool(x, stride=stride, window=window)
+            case layers.AvgPool(stride=stride, window=window, padded=True):
+                x = avg_pool(x, stride=stride, window=window)
+            case layers.AvgPool(stride=stride, window=window):
+                x = nn.avg_pool(x, (window, window), (stride, stride))
+            case layers.Depthwise(stride=stride, dilation=dilation):
+                x = depthwise_conv(x, kernels[0].astype(x.dtype), stride=stride, dilation=dilation)
+            case layers.Pointwise():
+                x = pointwise(x, *kernels)
+            case layers.Conv(strides=strides):
+                x = conv(x, *kernels, strides=strides)
+            case layers.FactorisedReduction():
+                x = halve(x, *kernels)
+            case other:
+                raise TypeError(f"{other} cannot be computed")
+    return x
+
+
+def halve(
+    x: Float[Array, "B H W Cin"], even: Float[Array, "Cin half"], odd: Float[Array, "Cin half"]
+) -> Float[Array, "B Ho Wo C"]:
     """Factorised reduction: one half of the channels from even pixels, the other from odd ones."""
-    x = relu(x)
-    odd = jnp.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])[:, 1::2, 1::2]
-    odd = odd[:, : -(-x.shape[1] // 2), : -(-x.shape[2] // 2)]
-    even = pointwise(x[:, ::2, ::2], weights["even"])
-    return jnp.concatenate([even, pointwise(odd, weights["odd"])], -1)
+    later = jnp.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])[:, 1::2, 1::2]
+    later = later[:, : -(-x.shape[1] // 2), : -(-x.shape[2] // 2)]
+    first = pointwise(x[:, ::2, ::2], even)
+    return jnp.concatenate([first, pointwise(later, odd)], -1)
 
 
 def relu(x):
@@ -198,27 +195,9 @@ def conv(
     w: Float[Array, "h w Cin Cout"],
     *,
     strides: tuple[int, int] = (1, 1),
-    padding: int | None = None,
 ):
-    """Convolution padded by half the kernel on each side, or by `padding`."""
-    pad = [((k - 1) // 2 if padding is None else padding,) * 2 for k in w.shape[:2]]
+    """Convolution padded by half the kernel, rounded down if it is even, on each side."""
+    pad = [((k - 1) // 2,) * 2 for k in w.shape[:2]]
     return lax.conv_general_dilated(
         x, w.astype(x.dtype), strides, pad, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-
-
-class _Norms:
-    """The batch norms of one operation, called in the order of their statistics."""
-
-    def __init__(self, weights: Weights, stats: Stats, mode: Mode):
-        self._weights, self._stats, self._mode, self._batch = weights, stats, mode, []
-
-    def __call__(self, x):
-        n = len(self._batch)
-        scale, shift = self._weights.get(f"scale{n}"), self._weights.get(f"shift{n}")
-        y, batch = batch_norm(x, scale, shift, self._stats[n], self._mode)
-        self._batch.append(batch)
-        return y
-
-    def batch_stats(self) -> Stats:
-        return jnp.stack(self._batch) if self._batch else self._stats

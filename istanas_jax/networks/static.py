@@ -12,7 +12,13 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.cells import operation_name
 from istanas_jax.networks.supernet import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
-from istanas_jax.space.connections import NUM_INPUTS, OPERATIONS, edge_index, split_index
+from istanas_jax.space.connections import (
+    OPERATIONS,
+    OTHER_ORDER,
+    edge_index,
+    split_index,
+    stride_of,
+)
 from istanas_jax.space.genotype import Genotype, Support
 
 Path = tuple[str, ...]
@@ -73,7 +79,7 @@ def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, 
     for index, plan in enumerate(net.plans()):
         spec = net.spec(plan)
         for node, flat in enumerate(supports[int(plan.reduction)]):
-            for k, number in enumerate(reversed(flat)):  # a genotype lists the weaker pick first
+            for k, number in enumerate(flat[OTHER_ORDER]):
                 predecessor, op = split_index(int(number))
                 name = operation_name(node, k)
                 yield cell_name(index), name, spec, node, predecessor, OPERATIONS[op], op
@@ -82,7 +88,7 @@ def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, 
 def _active_params(net: SuperNet, supports) -> Iterator[tuple[Path, Path, int | None]]:
     """(path in the static net, path in the super-net, place in the stacked array)."""
     for cell, name, spec, node, predecessor, op, _ in _connections(net, supports):
-        group = next(g for g, edges in enumerate(spec.groups) if (node, predecessor) in edges)
+        group = spec.group(predecessor)
         place = spec.place(group, node, predecessor)
         for weight in spec.shapes(op, spec.strides[group]):
             source = (cell, GROUP_NAMES[spec.reduction][group], op, weight)
@@ -97,7 +103,7 @@ def _active_params(net: SuperNet, supports) -> Iterator[tuple[Path, Path, int | 
 
 def _active_stats(net: SuperNet, supports) -> Iterator[tuple[Path, Path, Any]]:
     for cell, name, spec, node, predecessor, op, number in _connections(net, supports):
-        stride = 2 if spec.reduction and predecessor < NUM_INPUTS else 1
+        stride = stride_of(predecessor, spec.reduction)
         norms = operations.num_norms(op, stride, spec.regime)
         if norms:
             place = (edge_index(node, predecessor), number, slice(norms))

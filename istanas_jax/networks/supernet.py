@@ -23,14 +23,16 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
 from istanas_jax.networks.cell_variables import (
     GROUP_NAMES,
+    CellSpec,
     CellVariables,
     SuperCell,
     output,
     preprocess,
 )
-from istanas_jax.networks.cells import AuxiliaryHead, CellPlan, Classifier, Stem, plan_cells
+from istanas_jax.networks.cells import CellPlan, plan_cells
 from istanas_jax.networks.dense import Mixture, run_cell_dense, run_cell_mixed
-from istanas_jax.networks.dynamic import CellSpec, make_slots, pack_weights, run_slots
+from istanas_jax.networks.dynamic import make_slots, pack_weights, run_slots
+from istanas_jax.networks.stem_and_heads import AuxiliaryHead, Classifier, Stem
 from istanas_jax.networks.target_net import cell_name
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS, auxiliary_cell
 

@@ -1,7 +1,9 @@
 """The target net: a network of known cells, for retraining and wherever the support stands still.
 
-With coefficients it is the static form of the super-net, see `supernet.select_variables`.
+With coefficients it is the static form of the super-net, see `static.select_variables`.
 """
+
+from collections.abc import Iterator
 
 import flax.linen as nn
 import jax
@@ -10,17 +12,19 @@ from jaxtyping import Array, Float
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.cells import (
+from istanas_jax.networks.cells import Cell, CellPlan, operation_name, plan_cells
+from istanas_jax.networks.stem_and_heads import (
     AuxiliaryHead,
-    Cell,
-    CellPlan,
     Classifier,
     Stem,
-    init_variables,
-    plan_cells,
+    head_layers,
+    stem_layers,
 )
-from istanas_jax.space.connections import auxiliary_cell
+from istanas_jax.networks.variables import init_variables
+from istanas_jax.space.connections import auxiliary_cell, stride_of
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.layers import Layers
+from istanas_jax.space.operations import BY_NAME
 
 
 class TargetNet(nn.Module):
@@ -83,6 +87,23 @@ class TargetNet(nn.Module):
                 head = AuxiliaryHead(self.stem, self.classes, name="auxiliary")
                 auxiliary = head(s1, mode)
         return Classifier(self.classes, name="classifier")(s1), auxiliary
+
+
+def module_layers(net: TargetNet) -> Iterator[tuple[tuple[str, ...], Layers]]:
+    """Every module that has weights or batch norms, but the classifiers: its path and layers."""
+    regime = operations.REGIMES[net.regime]
+    first, second = stem_layers(net.stem, net.channels)
+    yield ("stem",), first + second
+    for index, plan in enumerate(net.plans()):
+        cell = cell_name(index)
+        for n, halve in enumerate((plan.halve, False)):
+            yield (cell, f"pre{n}"), operations.preprocess_layers(plan.channels, halve)
+        for j, node in enumerate(net.genotype.reduce if plan.reduction else net.genotype.normal):
+            for k, (op, predecessor) in enumerate(node):
+                stride = stride_of(predecessor, plan.reduction)
+                yield (cell, operation_name(j, k)), BY_NAME[op].layers_in(stride, regime)
+    if net.auxiliary:
+        yield ("auxiliary",), head_layers(net.stem)
 
 
 def draw_paths(

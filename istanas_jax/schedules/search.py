@@ -16,9 +16,9 @@ from istanas_jax.data.splits import batch_shapes, divide_training, hold_out
 from istanas_jax.methods import find_method
 from istanas_jax.methods.contract import Method
 from istanas_jax.methods.search_accuracy import accuracy_of
-from istanas_jax.networks.cells import init_variables
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.networks.variables import init_variables
 from istanas_jax.runs.loop import fit
 from istanas_jax.runs.once import add_seconds, once
 from istanas_jax.runs.session import Session

@@ -24,21 +24,18 @@ from __future__ import annotations
 import operator
 from typing import NamedTuple
 
-OPERATIONS = (
-    "max_pool_3x3",
-    "avg_pool_3x3",
-    "skip_connect",
-    "sep_conv_3x3",
-    "sep_conv_5x5",
-    "dil_conv_3x3",
-    "dil_conv_5x5",
-)
-# Never searched: some published cells use them.
-EXTRA_OPERATIONS = ("sep_conv_7x7", "conv_7x1_1x7")
+from istanas_jax.space.operations import RECORDS
+
+OPERATIONS = tuple(record.name for record in RECORDS if record.searched)
+EXTRA_OPERATIONS = tuple(record.name for record in RECORDS if not record.searched)
 ALL_OPERATIONS = OPERATIONS + EXTRA_OPERATIONS
 
 NUM_OPS = len(OPERATIONS)
 NUM_INPUTS = 2
+
+# Arrays list a node's picks strongest first, genotypes list the weakest first. Either list (or last
+# axis), sliced by this, is in the other order.
+OTHER_ORDER = slice(None, None, -1)
 
 
 class Connection(NamedTuple):
@@ -75,6 +72,11 @@ def connection(flat: int) -> Connection:
         raise ValueError(f"flat index {flat} is negative")
     predecessor, op = split_index(flat)
     return Connection(OPERATIONS[op], predecessor)
+
+
+def stride_of(predecessor: int, reduction: bool) -> int:
+    """Stride of a connection: in a reduction cell, what reads an input halves it."""
+    return 2 if reduction and predecessor < NUM_INPUTS else 1
 
 
 def num_predecessors(node):

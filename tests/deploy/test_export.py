@@ -165,7 +165,8 @@ def test_pytorch_state_keeps_the_batch_norms(exports):
     ("regime", "pools", "identities"), [("retrain", 0, 0), ("search", 6, 0), ("one_stage", 6, 3)]
 )
 def test_folding_leaves_norms_that_follow_no_convolution(regime, pools, identities):
-    folded = fold_batch_norms(trained(regime).variables)
+    network = trained(regime)
+    folded = fold_batch_norms(network.variables, network.net)
     assert len(flatten_dict(folded["batch_stats"])) == pools + identities
     names = [path[-1] for path in flatten_dict(folded["params"])]
     assert names.count("scale0") == (pools + identities if regime == "one_stage" else 0)
@@ -177,7 +178,7 @@ def test_folded_logits(regime, stem):
     network = trained(regime, stem)
     images = pixels(network, 3)
     own = jax.jit(lambda v, x: logits(network, v, x))(network.variables, images)
-    folded = fold_batch_norms(network.variables)
+    folded = fold_batch_norms(network.variables, network.net)
     assert_close(jax.jit(lambda v, x: logits(network, v, x, folded=True))(folded, images), own)
 
 

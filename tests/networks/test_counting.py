@@ -11,7 +11,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from istanas_jax.cli.main import main
-from istanas_jax.networks import counting
+from istanas_jax.networks import counting, description
 from istanas_jax.networks.counting import SIZES, count, count_supernet
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name, init_target
@@ -251,7 +251,7 @@ def test_describe_prints_one_json_line(capsys):
 
 @pytest.fixture
 def no_compilation(monkeypatch):
-    monkeypatch.setattr(counting, "forward_memory", lambda *_: None)
+    monkeypatch.setattr(description, "forward_memory", lambda *_: None)
 
 
 def test_describe_takes_sizes_and_files(capsys, tmp_path, no_compilation):
@@ -296,4 +296,4 @@ def test_bad_input_is_one_sentence(argv, sentence, capsys):
 
 def test_unknown_nets_are_refused():
     with pytest.raises(ValueError, match="unknown net 'mnist'"):
-        counting.describe(genotype.load("SNAS"), net="mnist")
+        description.describe(genotype.load("SNAS"), net="mnist")

@@ -9,8 +9,9 @@ import pytest
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import EPSILON, Mode, batch_norm, init_stats
-from istanas_jax.networks.cells import AuxiliaryHead, init_variables
+from istanas_jax.networks.stem_and_heads import AuxiliaryHead
 from istanas_jax.networks.target_net import TargetNet, draw_paths, init_target
+from istanas_jax.networks.variables import init_variables
 from istanas_jax.space import genotype
 
 TRAIN = Mode(train=True)

@@ -15,13 +15,12 @@ from typing import Any
 
 from istanas_jax import __version__
 from istanas_jax.look import drawing
-from istanas_jax.space.connections import ALL_OPERATIONS, NUM_OPS
+from istanas_jax.space.connections import OPERATIONS
 
 SCRIPTS = ("charts.js", "replay.js", "page.js")
-# Of lines and runs: the operations' colours, neighbours unlike each other.
+# Colours of lines and runs, neighbours unlike each other.
 COLOURS = [
-    drawing.COLOURS[kind]
-    for kind in ("max_pool", "sep_conv", "skip", "conv", "dil_conv", "avg_pool")
+    drawing.COLOURS[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky blue")
 ]
 EMPTY = ("input", "br", "meta")  # elements without an end tag
 
@@ -86,7 +85,7 @@ def copyable(label: str, text: str, id: str) -> Html:
 def legend() -> Html:
     """The colours of the operations, those that a search chooses from."""
     kinds = {}
-    for operation in ALL_OPERATIONS[:NUM_OPS]:
+    for operation in OPERATIONS:
         kinds.setdefault(drawing.colour_of(operation), []).append(operation)
     items = [
         tag("li", tag("span", class_="swatch", style=f"background:{colour}"), " / ".join(names))

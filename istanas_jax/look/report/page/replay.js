@@ -2,7 +2,6 @@
 // The replay of a search: a slider over recoveries, the cells, z of each node, and what changed.
 
 const CELLS = ["normal", "reduction"];
-const OPS = 7;
 const state = (source) => (source < 2 ? ["cₖ₋₂", "cₖ₋₁"][source] : `node ${source - 2}`);
 
 class Replay {
@@ -15,7 +14,8 @@ class Replay {
   }
 
   connection(flat) {
-    return `${this.data.operations[flat % OPS].name}(${state(Math.floor(flat / OPS))})`;
+    const { operations } = this.data;
+    return `${operations[flat % operations.length].name}(${state(Math.floor(flat / operations.length))})`;
   }
 
   build() {
@@ -203,10 +203,11 @@ class Replay {
   }
 
   bars(node) {
-    const sources = node + 2, count = sources * OPS, width = 260, middle = 44;
-    const slot = width / count, split = (source) => `M${source * OPS * slot} 2V${2 * middle - 2}`;
+    const { operations } = this.data, sources = node + 2, count = sources * operations.length;
+    const width = 260, middle = 44, slot = width / count;
+    const split = (source) => `M${source * operations.length * slot} 2V${2 * middle - 2}`;
     const rects = Array.from({ length: count }, (_, flat) => svg("rect", { x: (flat + 0.1) * slot,
-      width: 0.8 * slot, y: middle, height: 0, fill: this.data.operations[flat % OPS].colour }, svg("title")));
+      width: 0.8 * slot, y: middle, height: 0, fill: operations[flat % operations.length].colour }, svg("title")));
     const lines = [1, -1].map(() => svg("path", { class: "threshold", d: `M0 ${middle}H${width}` }));
     const parts = [svg("path", { class: "zero", d: `M0 ${middle}H${width}` })];
     for (let source = 1; source < sources; source++) parts.push(svg("path", { class: "split", d: split(source) }));
