@@ -1,8 +1,9 @@
 """Read a config file and the overrides given on the command line.
 
-`configs/cifar10_two_stage.py:tiny` names a file and a variant of it; `--config.search.epochs=3`
-changes one of its keys. A config file is a Python program and is run: use only those you trust.
-Whatever is wrong with it or with an override is told in one sentence.
+`cifar10_two_stage:tiny` names a config that comes with the project and a variant of it,
+`mine.py:tiny` a file of your own; `--config.search.epochs=3` changes one of its keys. A config file
+is a Python program and is run: use only those you trust. Whatever is wrong with it or with an
+override is told in one sentence.
 """
 
 import difflib
@@ -12,7 +13,10 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from absl import flags
@@ -20,20 +24,25 @@ from ml_collections import ConfigDict, config_flags
 
 from istanas_jax.config.bounds import ConfigError, check_values, not_read_by
 
+PACKAGE = Path(__file__).parent.parent
+# The configs that come with the project: inside the package once it is installed, else beside it.
+SHIPPED = next(
+    (folder for folder in (PACKAGE / "configs", PACKAGE.parent / "configs") if folder.is_dir()),
+    PACKAGE / "configs",
+)
 # For --help, wherever a config file is asked for.
 TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
 
 
 def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
-    """The config of `spec` ("FILE" or "FILE:VARIANT") with `overrides` applied, locked.
+    """The config of `spec` with `overrides` applied, locked.
 
     Args:
-      spec: the file must define get_config(variant); it may import files beside it.
+      spec: "FILE" or "FILE:VARIANT", where FILE is a path or the name of a config that comes with
+        the project. It must define get_config(variant), and may import files beside it and, by
+        `from configs import paper`, those that come with the project.
       overrides: arguments of the form `--config.KEY=VALUE`.
     """
-    path = spec.split(":", 1)[0]
-    if not os.path.isfile(path):
-        raise ConfigError(f"config file {path} does not exist")
     config = _run_file(spec)
     known = keys(config)
     for override in overrides:
@@ -106,32 +115,61 @@ def _beside(key: str, known: list[str]) -> str:
     return ", ".join(dict.fromkeys(prefix + k[0] + (".*" if k[1:] else "") for k in rest))
 
 
+def find_file(name: str) -> str:
+    """The path of a config file, given by its path or by the name of one that is shipped."""
+    if os.path.isfile(name):
+        return name
+    shipped = SHIPPED / f"{name}.py"
+    if os.path.basename(name) == name and shipped.is_file():
+        return str(shipped)
+    raise ConfigError(f"config file {name} does not exist")
+
+
 def _run_file(spec: str) -> ConfigDict:
     """What get_config of the file gives; a file that fails is named with its line."""
-    path, *variant = spec.split(":", 1)
-    folder = os.path.dirname(os.path.abspath(path))
-    sys.path.insert(0, folder)
+    name, *variant = spec.split(":", 1)
+    path = find_file(name)
     try:
-        loader = importlib.machinery.SourceFileLoader("istanas_config", path)
-        module = importlib.util.module_from_spec(
-            importlib.util.spec_from_loader(loader.name, loader)
-        )
-        loader.exec_module(module)
-        if not callable(getattr(module, "get_config", None)):
+        with _importable(os.path.dirname(os.path.abspath(path))):
+            module = _run("istanas_config", path)
+            get_config = getattr(module, "get_config", None)
+            config = get_config(*variant) if callable(get_config) else None
+        if not callable(get_config):
             raise ConfigError(f"{path} defines no function get_config(variant), see configs/")
-        config = module.get_config(*variant)
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:  # a config file is a program: it may fail in any way
         raise ConfigError(f"config {spec}{_place(error, path)}: {_reason(error)}") from error
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
     if not isinstance(config, ConfigDict):
         raise ConfigError(
             f"get_config of {path} returns {_a(config)}, it must be an ml_collections.ConfigDict"
         )
     return config
+
+
+def _run(name: str, path: str, **package) -> ModuleType:
+    """The module that the file at this path makes."""
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader, **package)
+    module = importlib.util.module_from_spec(spec)
+    if package:
+        sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importable(folder: str) -> Iterator[None]:
+    """While a config file runs: `configs` is the project's own, and files beside it are found."""
+    if "configs" not in sys.modules:
+        own = str(SHIPPED)
+        _run("configs", f"{own}/__init__.py", submodule_search_locations=[own])
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
 
 
 def _place(error: BaseException, path: str) -> str:

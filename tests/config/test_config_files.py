@@ -1,9 +1,12 @@
 """Every config loads, every variant applies, and typing errors are answered in words."""
 
+import tomllib
+
 import pytest
 from places import ROOT
 
 from istanas_jax.config.files import ConfigError, keys, load_config
+from istanas_jax.methods.ista import recovery_interval
 
 FOLDER = ROOT / "configs"
 SHARED = ("__init__", "paper", "methods")  # by the configs
@@ -76,3 +79,33 @@ def test_bad_files_are_refused():
         load_config("nowhere.py")
     with pytest.raises(ConfigError, match="no variant 'huge', there are: small, tiny"):
         load_config(f"{TWO_STAGE}:huge")
+
+
+def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_config("digits:tiny") == load_config(str(FOLDER / "digits.py:tiny"))
+    with pytest.raises(ConfigError, match="config file digitz does not exist"):
+        load_config("digitz")
+
+
+def test_a_config_of_ones_own_builds_on_the_shipped_ones(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from configs import digits\n\n\ndef get_config(variant=''):\n"
+        "    config = digits.get_config(variant)\n    config.search.epochs = 9\n    return config\n"
+    )
+    assert load_config(f"{own}:tiny").search.epochs == 9
+
+
+@pytest.mark.parametrize("every", ["epoch", "step", "52"])
+def test_recovery_takes_a_name_or_a_number(every):
+    config = load_config("digits", [f"--config.search.ista.recovery.every={every}"])
+    steps = {"epoch": 10, "step": 1, "52": 52}[every]
+    assert recovery_interval(config.search.ista.recovery.every, 10) == steps
+
+
+def test_every_package_is_in_the_wheel():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = (path.parent.relative_to(ROOT) for path in ROOT.glob("istanas_jax/**/__init__.py"))
+    expected = {".".join(folder.parts) for folder in folders} | {"istanas_jax.configs"}
+    assert set(packages["packages"]) == expected
