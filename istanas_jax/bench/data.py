@@ -18,8 +18,8 @@ from ml_collections import ConfigDict
 from PIL import Image, ImageDraw
 
 from istanas_jax.data import decoding
+from istanas_jax.data.contract import EncodedImages
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.sources import Source
 from istanas_jax.data.streaming import StreamedImages, cores, open_images
 
 BATCH = 128
@@ -147,7 +147,7 @@ def _by_pillow(encoded: bytes, size: int, channels: int, rng: np.random.Generato
     return np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def _read(source: Source, numbers: list[int]) -> float:
+def _read(source: EncodedImages, numbers: list[int]) -> float:
     begin = time.process_time()
     for _ in source.read(numbers):
         pass

@@ -1,28 +1,25 @@
 """Labelled images, and the order in which they are seen.
 
-A data set is scikit-learn's digits, an .npz file, a folder of class folders or a TFDS name. It is
-decoded once to uint8 or, where it is too large for memory (`data.stream`), as it is needed. Batches
-are index arrays, each a function of (seed, epoch, stream), so that a resumed run sees exactly the
-images it would have seen.
+The kinds of data are the files of `sources/`. Images are decoded once to uint8 or, where they are
+too large for memory (`data.stream`), as they are needed. Batches are index arrays, each a function
+of (seed, epoch, stream), so that a resumed run sees exactly the images it would have seen.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.data import in_memory, streaming
+from istanas_jax.data.contract import Encoded
 from istanas_jax.data.errors import DataError
 from istanas_jax.data.fingerprints import Marks, TestFacts, checksum, marks_of
 from istanas_jax.data.in_memory import Split
-from istanas_jax.data.npz import read_npz
 from istanas_jax.data.preparation import Preparation
-from istanas_jax.data.sources import Found, check_is_no_path
+from istanas_jax.data.sources import open_source
 
 # First word of every seed: keeps the draws for different purposes apart.
 TEST, DIVIDE, ORDER = range(3)
@@ -111,22 +108,12 @@ def load_dataset(config: ConfigDict) -> Dataset:
     computed. Data without a test part gives `test_fraction` of each class to it, the same images in
     every run.
     """
-    if not config.name:
-        raise DataError(
-            "no data: give --config.data.name=, a TFDS name, a folder of class folders or an .npz"
-        )
-    name = os.path.expanduser(config.name)
     if config.get("stream"):
         found = streaming.open_images(config)
-    elif name == "digits":
-        found = _read_digits()
-    elif name.endswith(".npz"):
-        found = read_npz(name)
-    elif os.path.isdir(name):
-        found = in_memory.read_folder(Path(name), config.image_size, config.image_channels)
     else:
-        check_is_no_path(name)
-        found = in_memory.read_tfds(name, os.path.expanduser(config.dir), config.image_size)
+        found = open_source(config)
+        if isinstance(found, Encoded):
+            found = in_memory.decode_all(found, config.image_size, config.image_channels)
     train = _checked(found.train, config.name)
     if len(found.class_names) < 2:
         raise DataError(
@@ -228,15 +215,6 @@ def _statistics(images: Images, config: ConfigDict) -> tuple[np.ndarray, np.ndar
     if not (std > 0).all():
         raise DataError(f"{config.name}: std is {std.tolist()}, it must be above 0 in each channel")
     return mean.astype(np.float32), std.astype(np.float32)
-
-
-def _read_digits() -> Found:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
-    split = Split(images, digits.target.astype(np.int32))
-    return Found(split, tuple("0123456789"), None, Preparation(size=8, channels=1))
 
 
 def divide(num: int, fraction: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,84 +1,75 @@
 """What images are known by: to tell at the start that test images fit, and later that none changed.
 
-Of images in memory every byte counts. Of those that are not read yet, test images and streamed
-ones, it is numbers, names and sizes of files, and labels.
+Images in memory are known by every byte. Images that have not been read yet, test images and
+streamed ones, are known by their number, by names and sizes of files, and by labels.
 """
 
 import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from istanas_jax.data.sources import Files, Source
+from istanas_jax.data.contract import EncodedImages
 
 Marks = dict[str, Any]  # JSON-able; two sets with equal marks are taken for the same
-MEASURED = 10_000  # files of a set whose sizes are asked for, spread over it
 AT_ONCE = 1024  # records whose labels are read together
 
 
 @dataclass(frozen=True)
 class TestFacts:
-    """Of test images that have not been read."""
+    """What is known of test images that have not been read."""
 
     num: int
     image_shape: tuple[int, int, int]
-    labels: np.ndarray  # of all images or, of a streamed TFDS set, of some
+    labels: np.ndarray  # of all images, or of some if all of them would take long to read
     marks: Marks
 
     def __len__(self) -> int:
         return self.num
 
 
-def look_at(source: Source, image_shape: tuple[int, int, int], *, all_labels=True) -> TestFacts:
-    """Test images that will get this shape when they are read."""
-    num = len(source)
+def look_at(
+    images: EncodedImages, image_shape: tuple[int, int, int], *, all_labels=True
+) -> TestFacts:
+    """The facts about test images that will get this shape when they are read."""
+    num = len(images)
     numbers = range(num) if all_labels else sorted({0, num - 1})
-    labels = read_labels(source, numbers) if num else np.zeros(0, np.int32)
-    marks = _shape_marks(num, image_shape) | {"labels": checksum(labels)} | _source_marks(source)
+    labels = read_labels(images, numbers) if num else np.zeros(0, np.int32)
+    marks = _shape_marks(num, image_shape) | {"labels": checksum(labels)} | images.marks()
     return TestFacts(num, image_shape, labels, marks)
 
 
-def read_labels(source: Source, numbers) -> np.ndarray:
-    """A folder knows them; of a TFDS set records are read, and their images left as they are."""
-    if isinstance(source, Files):
-        return source.labels[numbers]
+def read_labels(images: EncodedImages, numbers: Sequence[int]) -> np.ndarray:
+    """Labels that are not known are read with their images, which are not decoded."""
+    if images.labels is not None:
+        return images.labels[numbers]
     pieces = (numbers[start : start + AT_ONCE] for start in range(0, len(numbers), AT_ONCE))
-    return np.array([label for piece in pieces for _, label in source.read(piece)], np.int64)
+    return np.array([label for piece in pieces for _, label in images.read(piece)], np.int64)
 
 
 def marks_of(images) -> Marks:
-    """Of `data.Images`."""
+    """What `dataset.Images` are known by."""
     marks = _shape_marks(len(images), images.image_shape)
     if hasattr(images, "source"):
-        return marks | {"chosen": checksum(images.numbers)} | _source_marks(images.source)
+        return marks | {"chosen": checksum(images.numbers)} | images.source.marks()
     return marks | {"labels": checksum(images.labels), "content": checksum(images.images)}
 
 
 def checksum(x: np.ndarray | bytes) -> str:
-    """As 8 hexadecimal digits."""
+    """CRC-32 as 8 hexadecimal digits."""
     if isinstance(x, np.ndarray):
         x = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
     return f"{zlib.crc32(x):08x}"
 
 
+def file_sizes(files: Sequence[str]) -> str:
+    """Checksum of the sizes of files; a file that is not there counts as -1."""
+    sizes = [os.stat(file).st_size if os.path.exists(file) else -1 for file in files]
+    return checksum(np.array(sizes, np.int64))
+
+
 def _shape_marks(num: int, image_shape: tuple[int, int, int]) -> Marks:
     return {"images": num, "shape": list(image_shape)}
-
-
-def _source_marks(source: Source) -> Marks:
-    """Not where the files are: a set may be moved."""
-    if isinstance(source, Files):
-        files = [source.name_of(i) for i in _spread(len(source))]
-        known = {"names": checksum(source.names), "labels": checksum(source.labels)}
-    else:
-        files = getattr(source, "files", ())
-        names = "\n".join(os.path.basename(file) for file in files)
-        known = {"names": checksum(names.encode())}
-    sizes = [os.stat(file).st_size if os.path.exists(file) else -1 for file in files]
-    return known | {"sizes": checksum(np.array(sizes, np.int64))}
-
-
-def _spread(num: int) -> list[int]:
-    return sorted({i * num // min(num, MEASURED) for i in range(min(num, MEASURED))})

@@ -13,18 +13,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.data import in_memory
+from istanas_jax.data.contract import EncodedImages, Found
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.fingerprints import look_at
+from istanas_jax.data.fingerprints import look_at, read_labels
+from istanas_jax.data.in_memory import choose_shape
 from istanas_jax.data.preparation import Preparation
-from istanas_jax.data.sources import Found, Source, check_is_no_path, find_files, find_records
+from istanas_jax.data.sources import open_source
 
 CROP = 3  # first word of every seed of a crop; `data` has the others
 PIECE = 32  # images that a worker decodes and hands over at a time: 5 MB of 224 x 224
@@ -41,7 +40,7 @@ class StreamedImages:
       workers: processes that decode; 0 decodes in threads of this process, one per core.
     """
 
-    source: Source
+    source: EncodedImages
     numbers: np.ndarray
     preparation: Preparation
     workers: int = 0
@@ -58,12 +57,8 @@ class StreamedImages:
         return replace(self, numbers=self.numbers[indices])
 
     def read_labels(self) -> np.ndarray:
-        """Of all images. A folder knows them; a TFDS set is read from end to end."""
-        if hasattr(self.source, "labels"):
-            return self.source.labels[self.numbers]
-        pieces = _Pieces.of([self.numbers])
-        labels = [label for piece in pieces for _, label in self.source.read(piece)]
-        return np.array(labels, np.int32)
+        """Labels of all images, which may mean reading the whole set."""
+        return read_labels(self.source, self.numbers.tolist()).astype(np.int32)
 
     def batches(
         self, order: Iterable[np.ndarray], *, seed: tuple[int, ...] | None
@@ -133,7 +128,7 @@ class _Pieces:
 class _Decode:
     """What a worker does with the numbers of some images."""
 
-    source: Source
+    source: EncodedImages
     preparation: Preparation
     seed: tuple[int, ...] | None  # None prepares images as for a test
     # Of `jpeg`, which is so imported with it, before the threads of a worker begin.
@@ -202,51 +197,29 @@ def _allow_open_files() -> None:
 
 
 def open_images(config: ConfigDict) -> Found:
-    """Those that a config's `data` block names."""
-    name = os.path.expanduser(config.name)
-    how = {"size": config.image_size}
-    how |= {key: config.get(key, 0) for key in ("resize", "workers")}
-    if os.path.isdir(name):
-        return open_folder(Path(name), channels=config.image_channels, **how)
-    check_is_no_path(name)
-    return open_tfds(name, os.path.expanduser(config.dir), **how)
+    """Open the images that a config's `data` block names, to be decoded as they are needed.
 
-
-def open_folder(
-    folder: Path, *, size: int, channels: int = 0, resize: int = 0, workers: int = 0
-) -> Found:
-    """Images of class folders in `folder`, or in its train and test folders.
-
-    channels 0 takes those of the usual image, resize 0 is `size`: the largest middle square.
+    image_channels 0 takes those of the usual image, resize 0 is image_size: the largest middle
+    square.
     """
-    _check_size(str(folder), size, resize)
-    names, train, test = find_files(folder)
-    channels = channels or in_memory.usual_shape(train)[1]
-    in_memory.check_channels(channels, folder)
+    size, resize, workers = config.image_size, config.get("resize", 0), config.get("workers", 0)
+    opened = open_source(config, stream=True)
+    _check_size(opened.name, size, resize)
+    size, channels = choose_shape(opened, size, config.image_channels)
     how = Preparation(size, channels, resize or size)
-    images = _all(train, how, workers)
-    if test is None:
-        return Found(images, names, None, how)
-    look = partial(look_at, test, (size, size, channels))
-    return Found(images, names, partial(_all, test, how, workers), how, look)
 
+    def all_of(images: EncodedImages) -> StreamedImages:
+        return StreamedImages(images, np.arange(len(images)), how, workers)
 
-def open_tfds(name: str, folder: str, *, size: int, resize: int = 0, workers: int = 0) -> Found:
-    """A TFDS set that lies prepared in `folder` ("" is TFDS's own default)."""
-    _check_size(name, size, resize)
-    found = find_records(name, folder)
-    shape = (size, size, found.image_shape[2])
-    how = Preparation(size, shape[2], resize or size)
-    images, classes = _all(found.train, how, workers), found.class_names
-    if found.test is None:
-        return Found(images, classes, None, how)
-    # All labels of ImageNet would mean 7 GB read.
-    look = lambda: look_at(found.test(), shape, all_labels=False)  # noqa: E731
-    return Found(images, classes, lambda: _all(found.test(), how, workers), how, look)
+    def look_at_test():
+        test = opened.open_test()
+        # Labels that are not known beforehand are too many: those of ImageNet are in 7 GB.
+        return look_at(test, how.shape, all_labels=test.labels is not None)
 
-
-def _all(source: Source, how: Preparation, workers: int) -> StreamedImages:
-    return StreamedImages(source, np.arange(len(source)), how, workers)
+    train, names = all_of(opened.train), opened.class_names
+    if opened.open_test is None:
+        return Found(train, names, None, how)
+    return Found(train, names, lambda: all_of(opened.open_test()), how, look_at_test)
 
 
 def _check_size(name: str, size: int, resize: int) -> None:

@@ -13,7 +13,7 @@ from etils import epath
 
 from istanas_jax.data.errors import DataError
 from istanas_jax.data.preparation import Preparation
-from istanas_jax.data.sources import SUFFIXES, read_image
+from istanas_jax.data.sources.folder import SUFFIXES, read_image
 from istanas_jax.deploy.export import logits
 from istanas_jax.deploy.exported import MODEL, NETWORK, ExportError, open_export
 from istanas_jax.runs.trained_network import load_trained

@@ -7,11 +7,9 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.dataset import Dataset, load_dataset
 from istanas_jax.data.preparation import Preparation
+from istanas_jax.data.sources import known_size
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.runs.session import Session
-
-# Training images of sets that need not be at hand.
-SIZES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet2012": 1_281_167}
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,11 @@ class Outline:
 def outline(config: ConfigDict) -> Dataset:
     """The data set a config names: only its sizes, if these are known without it."""
     sizes = (config.classes, config.image_size, config.image_channels)
-    if config.name not in SIZES or not all((*sizes, *config.mean, *config.std)):
+    num = known_size(config.name)
+    if num is None or not all((*sizes, *config.mean, *config.std)):
         return load_dataset(config)
     shape = (config.image_size, config.image_size, config.image_channels)
-    images = Outline(SIZES[config.name], shape)
+    images = Outline(num, shape)
     names = tuple(map(str, range(config.classes)))
     mean, std = (np.asarray(x, np.float32) for x in (config.mean, config.std))
     how = Preparation(config.image_size, config.image_channels, config.get("resize", 0))

@@ -10,12 +10,11 @@ import zipfile
 import cv2
 import numpy as np
 import pytest
-from small_sets import config, images, same_images
+from small_sets import config, images, open_folder, same_images
 
 from istanas_jax.data import dataset, in_memory
 from istanas_jax.data.dataset import DataError, Split
-from istanas_jax.data.sources import read_image
-from istanas_jax.data.streaming import open_folder
+from istanas_jax.data.sources.folder import read_image
 
 
 def together(found: dataset.Dataset) -> Split:

@@ -11,9 +11,10 @@ from small_sets import config as data_config
 from tiny_runs import tiny
 
 from istanas_jax.cli.main import main
-from istanas_jax.data import dataset, sources
+from istanas_jax.data import dataset
 from istanas_jax.data.dataset import DataError
 from istanas_jax.data.fingerprints import look_at
+from istanas_jax.data.sources import tfds
 from istanas_jax.runs.folder import WorkdirError
 from istanas_jax.runs.session import open_session
 
@@ -68,21 +69,21 @@ def test_the_start_reads_labels_and_shapes_only(tmp_path):
 def test_labels_of_tfds_test_images(tiny_gray, monkeypatch):
     """All are looked at, and no image is decoded; streamed ones are too many: first and last."""
     given = data_config("tiny_gray", dir=str(tiny_gray))
-    monkeypatch.setattr(sources, "TEST_NAMES", ("validation",))
-    read = sources.Records.read
+    monkeypatch.setattr(tfds, "TEST_NAMES", ("validation",))
+    read = tfds.Records.read
 
     def wrong(self, numbers):
         bad = 9 if "validation" in self.name else None  # the last but one of three
         for number, (image, label) in zip(numbers, read(self, numbers), strict=True):
             yield image, bad if bad and number == 1 else label
 
-    source = sources.find_records("tiny_gray", str(tiny_gray)).test()
+    source = tfds.find_records("tiny_gray", str(tiny_gray)).open_test()
     everything = look_at(source, (6, 6, 1))
     some = look_at(source, (6, 6, 1), all_labels=False)
     assert sorted(everything.labels) == [0, 0, 1]
     assert some.labels.tolist() == everything.labels[[0, -1]].tolist()
     assert len(some) == len(everything) == 3
-    monkeypatch.setattr(sources.Records, "read", wrong)
+    monkeypatch.setattr(tfds.Records, "read", wrong)
     with pytest.raises(DataError, match="a test image has label 9"):
         dataset.load_dataset(given)
 

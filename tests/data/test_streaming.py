@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from pictures import PHOTOS, SIZE, difference, encode, photo, write_folder
 from PIL import Image
+from small_sets import config, open_folder
 
 from istanas_jax.data import decoding, sources, streaming
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.streaming import open_folder, open_tfds
 
 CLASSES = ("n01440764", "n01443537", "n01484850")  # the first three of ImageNet
 RESIZE = 73
@@ -59,7 +59,8 @@ def imagenet(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(imagenet):
-    return open_tfds("imagenet2012", str(imagenet), size=SIZE, resize=RESIZE)
+    given = config("imagenet2012", dir=str(imagenet), image_size=SIZE, resize=RESIZE)
+    return streaming.open_images(given)
 
 
 @pytest.fixture

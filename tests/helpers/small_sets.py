@@ -3,7 +3,9 @@
 import numpy as np
 from ml_collections import ConfigDict
 
+from istanas_jax.data.contract import Found
 from istanas_jax.data.dataset import Split
+from istanas_jax.data.streaming import open_images
 
 RNG = np.random.default_rng(0)
 
@@ -11,6 +13,11 @@ RNG = np.random.default_rng(0)
 def config(name, **changes):
     keys = {"dir": "", "classes": 0, "image_size": 0, "image_channels": 0, "test_fraction": 0.25}
     return ConfigDict({"name": str(name), "mean": (), "std": ()} | keys | changes)
+
+
+def open_folder(folder, *, size, channels=0, **changes) -> Found:
+    """The images of class folders, decoded as they are needed."""
+    return open_images(config(folder, image_size=size, image_channels=channels, **changes))
 
 
 def images(num, size=6, channels=1):

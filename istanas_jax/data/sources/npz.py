@@ -1,4 +1,7 @@
-"""Images and labels in an .npz file, each array checked before anything is made of it."""
+"""Arrays in an .npz file: `images` and `labels`, and perhaps `test_images` and `test_labels`.
+
+Each array is checked before it is used.
+"""
 
 import zipfile
 from collections.abc import Iterator
@@ -6,19 +9,34 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
+from ml_collections import ConfigDict
 
+from istanas_jax.data.contract import Claim, DataSource, Found
 from istanas_jax.data.errors import DataError
 from istanas_jax.data.fingerprints import TestFacts, checksum
 from istanas_jax.data.in_memory import Split
 from istanas_jax.data.preparation import Preparation
-from istanas_jax.data.sources import Found
 from istanas_jax.storage.files import check_regular
 
 MOST = np.iinfo(np.int32).max  # what labels are stored as
 
 
+class Npz(DataSource):
+    claim = Claim.SUFFIX
+    can_stream = False
+
+    def means(self, name: str) -> bool:
+        return name.endswith(".npz")
+
+    def offer(self, name: str) -> str:
+        return "an .npz"
+
+    def open(self, name: str, config: ConfigDict) -> Found:
+        return read_npz(name)
+
+
 def read_npz(path: str) -> Found:
-    """`images` (uint8) and `labels`, and `test_images` and `test_labels` if the file has them."""
+    """Read the training images, and look at the test images if the file has some."""
     with _open(path) as file:
         keys = set(file.files)
     if ("test_images" in keys) != ("test_labels" in keys):
@@ -44,7 +62,7 @@ def _part(path: str, prefix: str) -> Split:
 
 
 def _look_at(path: str, prefix: str) -> TestFacts:
-    """The labels, and what the file's directory and the array's header say of the images."""
+    """Read the labels, and of the images only the array's header and the checksum in the zip."""
     labels, key = _array(path, f"{prefix}labels"), f"{prefix}images"
     try:
         with zipfile.ZipFile(path) as file, file.open(f"{key}.npy") as member:
@@ -123,3 +141,6 @@ def _open(path: str) -> Iterator[np.lib.npyio.NpzFile]:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+SOURCE = Npz()

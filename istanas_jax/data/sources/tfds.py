@@ -1,7 +1,7 @@
-"""Where encoded images are: in class folders, or in a set of TensorFlow Datasets (TFDS).
+"""Sets of TensorFlow Datasets (TFDS) that lie prepared as array_record.
 
-The only file that imports tensorflow_datasets, and it does so where it is needed. TensorFlow is
-not: records are parsed with the message type that TFDS brings along.
+This is the only file that imports tensorflow_datasets, and it does so where it is needed.
+TensorFlow is not needed: records are parsed with the message type that TFDS brings along.
 """
 
 import contextlib
@@ -11,129 +11,37 @@ import importlib.resources.abc
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from unittest import mock
 
 import numpy as np
+from ml_collections import ConfigDict
 
+from istanas_jax.data.contract import TEST_NAMES, Claim, DataSource, Encoded, UnknownName
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.preparation import Preparation
-from istanas_jax.storage.files import check_regular
-
-SUFFIXES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-TEST_NAMES = ("test", "val", "validation")  # the first that is there
+from istanas_jax.data.fingerprints import Marks, checksum, file_sizes
 
 
-class Found(NamedTuple):
-    """What a reader gives: images in memory, or to be decoded as they are needed."""
+class TensorFlowDatasets(DataSource):
+    claim = Claim.ANY
+    can_stream = True
+    sizes: Mapping[str, int] = {"cifar10": 50_000, "cifar100": 50_000, "imagenet2012": 1_281_167}
 
-    train: Any
-    class_names: Sequence[str]
-    read_test: Callable[[], Any] | None  # None: the data has no test images of its own
-    preparation: Preparation  # of images as a test sees them; arrays are as they are
-    look_at_test: Callable[[], Any] | None = None  # `fingerprints.TestFacts` of those it has
+    def means(self, name: str) -> bool:
+        return True
 
+    def offer(self, name: str) -> str:
+        return f"a TFDS name{_near_names(name)}"
 
-def check_is_no_path(name: str) -> None:
-    """Raise if what is not there as a folder cannot be meant as the name of a set."""
-    if name.startswith((".", os.sep)):
-        raise DataError(f"data folder {name} does not exist")
+    def open(self, name: str, config: ConfigDict) -> Encoded:
+        return find_records(name, os.path.expanduser(config.dir))
 
-
-class Source(Protocol):
-    """Encoded images by number. It can be sent to another process."""
-
-    @property
-    def name(self) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def name_of(self, number: int) -> str:
-        """What to call an image when there is something to say about it."""
-
-    def read(self, numbers: Sequence[int]) -> Iterator[tuple[bytes, int]]:
-        """Images and labels."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """The images in the class folders of a folder."""
-
-    root: Path
-    # Paths from there, as bytes: a million strings would take long to send to a process.
-    names: np.ndarray
-    labels: np.ndarray
-
-    @property
-    def name(self) -> str:
-        return str(self.root)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def name_of(self, number: int) -> str:
-        return os.path.join(self.root, os.fsdecode(self.names[number]))
-
-    def read(self, numbers: Sequence[int]) -> Iterator[tuple[bytes, int]]:
-        for number in numbers:
-            yield read_image(self.name_of(number)), self.labels[number]
-
-
-def read_image(path: str | os.PathLike) -> bytes:
-    """The bytes of an image file."""
-    try:
-        check_regular(path)
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
-
-
-def find_files(folder: Path) -> tuple[list[str], Files, Files | None]:
-    """Class names, training images, and test images if the folder has some of its own."""
-    root = folder / "train" if (folder / "train").is_dir() else folder
-    names = _class_folders(root)
-    train = _image_files(root, names)
-    tests = [folder / name for name in TEST_NAMES if root != folder and (folder / name).is_dir()]
-    if not tests:
-        return names, train, None
-    unknown = set(_class_folders(tests[0])) - set(names)
-    if unknown:
-        raise DataError(f"{tests[0] / min(unknown)} is not a class of {root}; remove either")
-    return names, train, _image_files(tests[0], names)
-
-
-def _class_folders(root: Path) -> list[str]:
-    names = sorted(p.name for p in root.glob("[!.]*") if p.is_dir())
-    if not names:
-        raise DataError(f"{root} has no class folders: put the images of each class in one")
-    return names
-
-
-def _image_files(root: Path, class_names: list[str]) -> Files:
-    """Hidden files and those that are no images are passed over."""
-    names, labels = [], []
-    for label, name in enumerate(class_names):
-        if (root / name).is_dir():  # a class may be missing among the test images
-            with os.scandir(root / name) as entries:
-                images = sorted(filter(_is_image, entries), key=lambda entry: entry.name)
-            if not images:
-                raise DataError(f"class folder {root / name} has no images: add some or remove it")
-            for entry in images:  # now, since streamed images are read in the middle of a run
-                if not entry.is_file():
-                    raise DataError(f"{entry.path} is not a regular file: remove it")
-            names += [os.fsencode(f"{name}/{entry.name}") for entry in images]
-            labels += [label] * len(images)
-    return Files(root, np.array(names), np.array(labels, np.int32))
-
-
-def _is_image(entry: os.DirEntry) -> bool:
-    suffix = os.path.splitext(entry.name)[1].lower()
-    return not entry.name.startswith(".") and suffix in SUFFIXES
+    def prepare(self, name: str, folder: str) -> str:
+        return prepare(name, folder)
 
 
 @dataclass(frozen=True)
@@ -145,8 +53,10 @@ class Records:
     keys: tuple[str, str]  # the features that hold image and label
     files: tuple[str, ...]  # that hold the records
 
+    labels = None  # only the records tell
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In another process. Its threads, importing TFDS at the same time, would wait forever."""
+        """Import TFDS in the new process now: threads that import it together wait forever."""
         _example()
         self.__dict__.update(state)
 
@@ -168,6 +78,11 @@ class Records:
             image, label = feature[image_key].bytes_list, feature[label_key].int64_list
             yield image.value[0], label.value[0]
 
+    def marks(self) -> Marks:
+        """Names and sizes of files, but not where they are: a set may be moved."""
+        names = "\n".join(os.path.basename(file) for file in self.files)
+        return {"names": checksum(names.encode()), "sizes": file_sizes(self.files)}
+
 
 @cache
 def _example():
@@ -177,17 +92,8 @@ def _example():
     return tf_example_pb2.Example
 
 
-class FoundRecords(NamedTuple):
-    """What a TFDS set has."""
-
-    train: Records
-    class_names: Sequence[str]
-    image_shape: tuple[int | None, int | None, int]
-    test: Callable[[], Records] | None
-
-
-def find_records(name: str, folder: str) -> FoundRecords:
-    """The splits of a TFDS set that lies prepared in `folder`."""
+def find_records(name: str, folder: str) -> Encoded:
+    """The splits of a set that lies prepared in `folder` ("" is TFDS's own default)."""
     builder = _prepared_builder(name, folder)
     splits = builder.info.splits
     if not splits:
@@ -203,11 +109,12 @@ def find_records(name: str, folder: str) -> FoundRecords:
         raise DataError(f"{name}: images must have 1 or 3 channels of 8 bits; use another set")
     records = partial(_records, builder, keys=(image_key, label_key))
     tests = [split for split in TEST_NAMES if split in splits]
-    return FoundRecords(
+    return Encoded(
+        name,
         records("train"),
         builder.info.features[label_key].names,
-        feature.shape,
         partial(_labelled, [partial(records, test) for test in tests]) if tests else None,
+        feature.shape,
     )
 
 
@@ -221,7 +128,7 @@ def _records(builder, split: str, keys: tuple[str, str]) -> Records:
 
 
 def _labelled(splits: list[Callable[[], Records]]) -> Records:
-    """The first whose first image has a label: the test images of imagenet2012 have -1."""
+    """The first split whose first image has a label: imagenet2012's test images have -1."""
     for open_split in splits:
         records = open_split()
         if len(splits) == 1 or next(records.read([0]))[1] >= 0:
@@ -248,7 +155,7 @@ def _supervised_keys(info, name: str) -> list[str]:
 
 
 def _prepared_builder(name: str, folder: str, **options):
-    """TFDS's builder of a set, which may or may not be prepared; not one it cannot read."""
+    """TFDS's builder of a set, whether it is prepared or not, if this package can read it."""
     import tensorflow_datasets as tfds
 
     try:
@@ -256,12 +163,7 @@ def _prepared_builder(name: str, folder: str, **options):
     except Exception as error:  # TFDS raises what its hundreds of builders raise
         if not (isinstance(error, tfds.core.DatasetNotFoundError) or "Parsing" in str(error)):
             raise DataError(f"TFDS cannot open {name!r}: {_sentence(error)}") from error
-        near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False))
-        near = f" (near names: {', '.join(near)})" if near else ""
-        raise DataError(
-            f"there is no data {name!r}: give a TFDS name{near}, the path of a folder of class "
-            "folders or of an .npz file, or digits"
-        ) from None
+        raise UnknownName from None
     formats = {file_format.value for file_format in builder.info.available_file_formats()}
     if builder.info.splits and "array_record" not in formats:
         raise DataError(
@@ -271,17 +173,26 @@ def _prepared_builder(name: str, folder: str, **options):
     return builder
 
 
+def _near_names(name: str) -> str:
+    if not name:
+        return ""
+    import tensorflow_datasets as tfds
+
+    near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False))
+    return f" (near names: {', '.join(near)})" if near else ""
+
+
 def _prepare_command(name: str, folder: str) -> str:
     return f"`python -m istanas_jax prepare {name}" + (f" --dir {folder}`" if folder else "`")
 
 
 def _sentence(error: Exception) -> str:
-    """The message on one line; of a long one, such as a dump of the example, the end."""
+    """The message on one line; only the end of a long one, such as a dump of the example."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else str(error).strip().splitlines()[-1][-500:]
 
 
-def prepare(name: str, folder: str = "") -> str:
+def prepare(name: str, folder: str) -> str:
     """Download a TFDS set and store it as array_record; returns where it lies.
 
     Nothing is done when it is there already. Some sets, such as imagenet2012, must be downloaded
@@ -309,7 +220,7 @@ def prepare(name: str, folder: str = "") -> str:
 
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
-    """What TFDS needs for preparing, but does not install: all in terms of what is here.
+    """Stand in for what TFDS needs to prepare a set but does not install.
 
     Its builders open files through TensorFlow, store arrays (cifar10, mnist) as PNG with it and
     convert a few images (imagenet2012) to plain JPEG; it asks for importlib_resources, which Python
@@ -346,3 +257,6 @@ def _stand_ins() -> Iterator[None]:
     finally:
         for module in added:
             del sys.modules[module]
+
+
+SOURCE = TensorFlowDatasets()
