@@ -22,6 +22,16 @@ from istanas_jax.space.connections import NUM_OPS, OPERATIONS, max_candidates
 from istanas_jax.space.genotype import Genotype, Support
 
 NODES, S = 4, 2
+# Operations of the trained cells, in the order in which the coefficients count them.
+JUDGED = (
+    "max_pool_3x3",
+    "avg_pool_3x3",
+    "skip_connect",
+    "sep_conv_3x3",
+    "sep_conv_5x5",
+    "dil_conv_3x3",
+    "dil_conv_5x5",
+)
 WEIGHT_FREE = ("max_pool_3x3", "avg_pool_3x3", "skip_connect")
 COLLAPSED = 6  # connections without weights in a normal cell that deserve a warning
 FILE = "coefficients.json"
@@ -49,6 +59,8 @@ def judge(genotype: Genotype) -> Verdict:
 
 def why_not(genotype: Genotype) -> str | None:
     """Why the judge does not know cells of this kind; None if it does."""
+    if OPERATIONS != JUDGED:
+        return f"cells of other operations than {', '.join(JUDGED)} cannot be judged"
     sizes = {(len(cell), len(cell[0])) for cell in (genotype.normal, genotype.reduce)}
     if sizes != {(NODES, S)}:
         return f"only cells of {NODES} nodes with {S} connections each can be judged"

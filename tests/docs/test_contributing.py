@@ -13,7 +13,9 @@ import pytest
 from places import ROOT
 
 # Heading of a section in CONTRIBUTING.md -> script that runs where its diffs are applied.
-SCRIPTS: dict[str, str] = {}
+SCRIPTS = {
+    "A new operation": "operation.py",
+}
 COPIED = ("istanas_jax", "configs")
 
 
