@@ -9,7 +9,7 @@ import numpy as np
 
 import istanas_jax as ista
 
-spec, folder, *_ = [*sys.argv[1:], "configs/digits.py", "runs/digits"]
+spec, folder, *_ = [*sys.argv[1:], "digits", "runs/digits"]
 
 # %% [markdown]
 # Any key of a config may be changed before it is run. A run that was begun in the folder goes on.

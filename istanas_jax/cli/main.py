@@ -20,9 +20,9 @@ and only the chosen connections run. README.md and docs/ explain more.
 """
 EXAMPLES = """\
 examples:
-  python -m istanas_jax run --config configs/digits.py --workdir runs/digits
+  python -m istanas_jax run --config digits --workdir runs/digits
                                                 search, retrain, test: minutes on a CPU
-  python -m istanas_jax retrain --config configs/cifar10_retrain.py --workdir runs/cell \\
+  python -m istanas_jax retrain --config cifar10_retrain --workdir runs/cell \\
       --genotype ISTA_twostage                  train a published or own cell
   python -m istanas_jax predict runs/digits image.png
                                                 classify images with the network of a run
@@ -31,9 +31,9 @@ examples:
   python -m istanas_jax describe ISTA_twostage  parameters, multiply-adds, memory of a network
   python -m istanas_jax judge ISTA_twostage runs/digits
                                                 are these cells better than random ones?
-  python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8
+  python -m istanas_jax plan --config imagenet_one_stage --topology v5e:4x8
                                                 does it fit on a TPU slice, how long will it take?
-  python -m istanas_jax study correlation --config configs/study.py:correlation_small \\
+  python -m istanas_jax study correlation --config study:correlation_small \\
       --workdir runs/tau                        compare search methods under one budget
   python -m istanas_jax bench recovery          is the LASSO exact, and how fast is it?
   python -m istanas_jax bench step              what does a search step cost on this machine?

@@ -46,47 +46,45 @@ DIGITS = Way("tiny", SMALL)
 REHEARSED = Way("tiny", CIFAR, rehearsed=True)
 WAYS = {
     # README, and the same things in the guide
-    "bash launch/local.sh": Way(
-        more=f"run --config configs/digits.py:tiny {SMALL} --workdir runs/digits"
-    ),
+    "bash launch/local.sh": Way(more=f"run --config digits:tiny {SMALL} --workdir runs/digits"),
     "bash launch/test.sh": Way(reason="it is this suite"),
     "python -m istanas_jax --help": AS_TYPED,
-    "python -m istanas_jax run --config configs/digits.py --workdir runs/digits": DIGITS,
+    "python -m istanas_jax run --config digits --workdir runs/digits": DIGITS,
     "python -m istanas_jax report runs/digits": AS_TYPED,
     "python -m istanas_jax inspect runs/digits": AS_TYPED,
     "python -m istanas_jax judge ISTA_twostage random:0": AS_TYPED,
     "python -m istanas_jax export runs/digits --out digits_net": AS_TYPED,
     "python -m istanas_jax predict digits_net examples/digit.png": AS_TYPED,
     "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
-    "python -m istanas_jax run --config configs/cifar10_two_stage.py "
-    "--workdir runs/two_stage": REHEARSED,
-    "python -m istanas_jax run --config configs/cifar10_one_stage.py --workdir runs/one_stage": Way(
+    "python -m istanas_jax run --config cifar10_two_stage --workdir runs/two_stage": REHEARSED,
+    "python -m istanas_jax run --config cifar10_one_stage --workdir runs/one_stage": Way(
         "tiny", f"{ONE_STAGE} {NO_HEADS} {CIFAR}"
     ),
-    "python -m istanas_jax retrain --config configs/cifar10_retrain.py --genotype PC_DARTS_cifar "
+    "python -m istanas_jax retrain --config cifar10_retrain --genotype PC_DARTS_cifar "
     "--workdir runs/cell": REHEARSED,
-    "python -m istanas_jax run --config configs/images.py --config.data.name=my_images "
+    "python -m istanas_jax run --config images --config.data.name=my_images "
     "--workdir runs/own": Way("tiny", rehearsed=True),
-    "python -m istanas_jax run --config configs/imagenet_one_stage.py "
+    "python -m istanas_jax run --config imagenet_one_stage "
     "--config.data.name=imagenet --workdir runs/imagenet": Way(
         "tiny", "--config.data.classes=2", rehearsed=True
     ),
     # The guide: other search methods, and comparing them
-    "python -m istanas_jax run --config configs/cifar10_two_stage.py "
+    "python -m istanas_jax run --config cifar10_two_stage "
     "--config.search.method=pc_darts --workdir runs/pc_darts": REHEARSED,
-    "python -m istanas_jax run --config configs/baselines.py:darts "
-    "--workdir runs/darts": REHEARSED._replace(variant="darts_tiny"),
+    "python -m istanas_jax run --config baselines:darts --workdir runs/darts": REHEARSED._replace(
+        variant="darts_tiny"
+    ),
     "python -m istanas_jax describe --all": AS_TYPED,
-    "python -m istanas_jax study cost --config configs/study.py:cost_small "
-    "--workdir runs/cost": Way(
+    "python -m istanas_jax study cost --config study:cost_small --workdir runs/cost": Way(
         "cost_tiny", f"{SMALL} --config.study.methods=('random',) --config.study.batches=(8,)"
     ),
-    "python -m istanas_jax study correlation --config configs/study.py:correlation_small "
+    "python -m istanas_jax study correlation --config study:correlation_small "
     "--workdir runs/tau": Way("correlation_tiny", STUDY),
-    "python -m istanas_jax study accuracy --config configs/study.py:accuracy_small "
+    "python -m istanas_jax study accuracy --config study:accuracy_small "
     "--workdir runs/accuracy": Way("accuracy_tiny", STUDY),
-    "python -m istanas_jax study curves --config configs/study.py:curves_small "
-    "--workdir runs/curves": Way("curves_tiny", STUDY),
+    "python -m istanas_jax study curves --config study:curves_small --workdir runs/curves": Way(
+        "curves_tiny", STUDY
+    ),
     "python -m istanas_jax bench torture": Way(
         reason="it kills 20 real runs, for half an hour; the suite kills fewer"
     ),
@@ -94,13 +92,11 @@ WAYS = {
         reason="it compiles four steps; the tests of `recompute` compare what they need"
     ),
     # The guide: devices
-    "bash launch/local.sh run --config configs/digits.py --workdir runs/digits": DIGITS,
-    "bash launch/cuda.sh run --config configs/digits.py --workdir runs/digits": Way(rehearsed=True),
+    "bash launch/local.sh run --config digits --workdir runs/digits": DIGITS,
+    "bash launch/cuda.sh run --config digits --workdir runs/digits": Way(rehearsed=True),
     "python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
-    "-- run --config configs/imagenet_one_stage.py --workdir gs://my-bucket/imagenet": Way(
-        rehearsed=True
-    ),
-    "python -m istanas_jax plan --config configs/imagenet_one_stage.py --topology v5e:4x8": Way(
+    "-- run --config imagenet_one_stage --workdir gs://my-bucket/imagenet": Way(rehearsed=True),
+    "python -m istanas_jax plan --config imagenet_one_stage --topology v5e:4x8": Way(
         reason="the TPU compiler is not in requirements.txt; tests/plan plans for CPUs"
     ),
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
@@ -192,7 +188,7 @@ def arguments_of(command: str, way: Way) -> list[str]:
     """Return the words of the command, changed as its way says."""
     words = shlex.split(command)
     if way.variant:
-        (place,) = (i for i, word in enumerate(words) if word.startswith("configs/"))
+        place = words.index("--config") + 1
         words[place] = f"{words[place].partition(':')[0]}:{way.variant}"
     if way.rehearsed:
         job = words.index("--") if "--" in words else 2  # which has arguments of its own
