@@ -8,7 +8,7 @@ from istanas_jax.data.errors import DataError
 
 
 def config(**changes):
-    keys = {"dir": "", "classes": 2, "image_size": 8, "image_channels": 1, "test": 0.25}
+    keys = {"dir": "", "classes": 2, "image_size": 8, "image_channels": 1, "test_fraction": 0.25}
     return ConfigDict({"name": "stripes", "mean": (), "std": ()} | keys | changes)
 
 
