@@ -35,6 +35,7 @@ def example(tmp_path_factory, environment):
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_example(example):
     folder, said = example
     assert "of the test images are classified correctly" in said
@@ -48,6 +49,7 @@ def test_example(example):
     assert {row["phase"] for row in run.metrics()} == {"search 0", "retrain 0"}
 
 
+@pytest.mark.slow
 def test_run_shows_itself(example):
     run = ista.load_run(example[0])
     page = run._repr_html_()
@@ -62,6 +64,7 @@ def test_run_shows_itself(example):
     np.testing.assert_array_equal(run.coefficients[..., ::-1], found)
 
 
+@pytest.mark.slow
 def test_network_of_a_run(example):
     trained = ista.load_run(example[0]).network()
     size = (3, trained.image_size, trained.image_size, trained.net.image_channels)
@@ -132,6 +135,7 @@ print(json.dumps(maps[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits the memory maps of a process")
 def test_runs_in_a_loop_give_their_programs_back(tmp_path, example, environment):
     """And what the caller has compiled works on. A tiny search has 2,000 maps and more."""

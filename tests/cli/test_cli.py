@@ -26,6 +26,7 @@ def test_module_and_console_script_are_the_same():
     assert "examples:" in module.stdout
 
 
+@pytest.mark.slow
 def test_bench_recovery_prints_one_json_line(capsys):
     assert main(["bench", "recovery", "--problems", "8", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -37,11 +38,13 @@ def test_bench_recovery_prints_one_json_line(capsys):
         assert row["all_certified"]
 
 
+@pytest.mark.slow
 def test_bench_recovery_prints_a_table(capsys):
-    assert main(["bench", "recovery", "--problems", "4"]) == 0
+    assert main(["bench", "recovery", "--problems", "8"]) == 0
     assert "top-2 agrees" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_bench_step_never_recompiles(capsys):
     small = ["--batch", "2", "--channels", "4", "--cells", "1", "--steps", "3"]
     assert main(["bench", "step", "--random-support", "--json", *small]) == 0

@@ -102,7 +102,7 @@ WAYS = {
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
     # Results
     "python -m istanas_jax bench docs": Way(more="--only ISTA_twostage"),
-    "python -m istanas_jax bench recovery": Way(more="--problems 5"),
+    "python -m istanas_jax bench recovery": Way(more="--problems 8"),
     "python -m istanas_jax bench step": Way(more="--cells 1 --channels 4 --batch 2 --steps 1"),
     # CONTRIBUTING
     "bash launch/test.sh --quick": Way(reason="it is this suite"),

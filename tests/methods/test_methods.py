@@ -271,6 +271,7 @@ def naive_cell(cell, x, mixture, spec, mode):
     return np.concatenate(states[2:], -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["partial", "candidates"])
 def test_dense_cell_against_a_naive_one(kind):
     """A reduction cell: both strides, and for PC-DARTS what passes by."""

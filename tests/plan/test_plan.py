@@ -37,6 +37,7 @@ def check_estimates(measured):
         assert 0.8 * need <= found["memory"] <= 4 * need, phase.name
 
 
+@pytest.mark.slow
 def test_plan_of_a_run_on_four_devices():
     config = str(ROOT / "configs" / "digits.py:tiny")
     command = [sys.executable, "-m", "istanas_jax", "plan", "--config", config, *TINY]

@@ -43,6 +43,7 @@ def straight(tmp_path_factory):
         yield folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["finished", "killed"])
 def test_more_searches_do_not_inherit_what_was_trained(
     straight, tmp_path, monkeypatch, capsys, ending

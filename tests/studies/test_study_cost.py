@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from places import ROOT
 
 from istanas_jax.bench import methods
@@ -59,6 +60,7 @@ def test_step_that_needs_more_than_there_is(monkeypatch):
     assert figures == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
 
 
+@pytest.mark.slow
 def test_a_measurement_in_a_process_of_its_own(environment, monkeypatch, tmp_path):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
