@@ -1,0 +1,100 @@
+"""Max- and average-pooling."""
+
+from collections.abc import Callable
+from functools import cache, reduce
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from istanas_jax.networks.kernels import windows
+
+
+def max_pool(
+    x: Float[Array, "B H W C"], *, stride: int = 1, window: int = 3
+) -> Float[Array, "B Ho Wo C"]:
+    """Padded by window // 2 with -inf; the gradient goes to the first of equal maxima."""
+    windows.check_odd(window)
+    return _max_pool(stride, window)(x)
+
+
+def avg_pool(
+    x: Float[Array, "B H W C"], *, stride: int = 1, window: int = 3
+) -> Float[Array, "B Ho Wo C"]:
+    """Padded by window // 2; the mean is over the pixels inside the image."""
+    windows.check_odd(window)
+    centres = [np.arange(0, n, stride) for n in x.shape[1:3]]
+    rows, columns = (
+        np.minimum(at + window // 2 + 1, n) - np.maximum(at - window // 2, 0)
+        for at, n in zip(centres, x.shape[1:3], strict=True)
+    )
+    total = _window_sum(stride, window)(windows.widen(x))
+    share = jnp.asarray(1 / np.outer(rows, columns), total.dtype)[None, :, :, None]
+    return (total * share).astype(x.dtype)
+
+
+def _reduce_window(x, init, reducer, stride, window):
+    pad = [(0, 0), (window // 2, window // 2), (window // 2, window // 2), (0, 0)]
+    return lax.reduce_window(x, init, reducer, (1, window, window, 1), (1, stride, stride, 1), pad)
+
+
+@cache
+def _max_pool(stride: int, window: int) -> Callable[[Array], Array]:
+    size = (window, window)
+
+    def native(x):
+        return _reduce_window(x, -np.inf, lax.max, stride, window)
+
+    def shifted(x):
+        def maximum(padded):
+            y = reduce(jnp.maximum, windows.taps(padded, size, stride, 1))
+            return y.reshape(windows.output_shape(x, stride))
+
+        return windows.alone(maximum, windows.pad_image(x, size, 1, -np.inf))
+
+    def winner(padded):
+        taps = enumerate(windows.taps(padded, size, stride, 1))
+        entries = [(tap, jnp.full(tap.shape, n)) for n, tap in taps]
+        while len(entries) > 1:  # in pairs, since a chain of comparisons waits for each
+            pairs = zip(entries[::2], entries[1::2], strict=False)
+            entries = [_greater(*pair) for pair in pairs] + entries[len(entries) // 2 * 2 :]
+        return entries[0][1]
+
+    def shifted_vjp(x, g):
+        won = windows.alone(winner, windows.pad_image(x, size, 1, -np.inf))
+
+        def part(tap, g, won):
+            return jnp.where(won == tap, g, 0)
+
+        outputs = [windows.widen(g), won.reshape(g.shape)]
+        dx = windows.scatter(x.shape[1:3], size, stride, 1, outputs, part)
+        return (dx.astype(x.dtype),)
+
+    return windows.per_platform(native, shifted, shifted_vjp)
+
+
+def _greater(first, later):
+    wins = later[0] > first[0]  # strictly: the first of equals stays
+    return jnp.where(wins, later[0], first[0]), jnp.where(wins, later[1], first[1])
+
+
+@cache
+def _window_sum(stride: int, window: int) -> Callable[[Array], Array]:
+    size = (window, window)
+
+    def native(x):
+        return _reduce_window(x, 0.0, lax.add, stride, window)
+
+    def shifted(x):
+        def total(padded):
+            return sum(windows.taps(padded, size, stride, 1)).reshape(
+                windows.output_shape(x, stride)
+            )
+
+        return windows.alone(total, windows.pad_image(x, size, 1))
+
+    def shifted_vjp(x, g):
+        return (windows.scatter(x.shape[1:3], size, stride, 1, [g], lambda _, g: g),)
+
+    return windows.per_platform(native, shifted, shifted_vjp)

@@ -1,0 +1,42 @@
+"""Sums per channel in one pass."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from istanas_jax.devices.platforms import by_platform
+
+_TERMS_PER_REDUCE = 5
+_ROWS_PER_SUM = (8, 7, 6, 5, 4, *range(9, 17), 3, 2, 1)
+
+
+def channel_sums(
+    terms: Callable[..., Sequence[Float[Array, "B H W C"]]], *args: Float[Array, "B H W C"]
+) -> list[Float[Array, " C"]]:
+    """The sums of `terms(*args)` over all but the channels, in one pass over the arguments."""
+
+    def grouped(*args):
+        flat = [term.reshape(*term.shape[:2], -1) for term in terms(*args)]
+        return grouped_sums(flat, args[0].shape[-1])
+
+    def plain(*args):
+        return [jnp.sum(term, (0, 1, 2)) for term in terms(*args)]
+
+    return by_platform(*args, cpu=grouped, default=plain)
+
+
+def grouped_sums(terms: Sequence[Array], channels: int) -> list[Array]:
+    """Sums over all but the channels, first of a few rows, several terms at a time."""
+    batch, rows, *rest = terms[0].shape
+    group = next(n for n in _ROWS_PER_SUM if rows % n == 0)
+    terms = [term.reshape(batch, rows // group, group, *rest) for term in terms]
+    share = math.ceil(len(terms) / math.ceil(len(terms) / _TERMS_PER_REDUCE))
+    sums = []
+    for n in range(0, len(terms), share):
+        some = tuple(terms[n : n + share])
+        zeros = (jnp.zeros((), some[0].dtype),) * len(some)
+        sums += lax.reduce(some, zeros, lambda a, b: tuple(map(jnp.add, a, b)), (2,))
+    return [s.reshape(-1, channels).sum(0) for s in sums]
