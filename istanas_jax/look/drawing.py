@@ -13,25 +13,12 @@ from xml.sax.saxutils import escape, quoteattr
 from etils import epath
 
 from istanas_jax.look.cell_layout import Box, Edge, lay_out
+from istanas_jax.look.colours import DARK, GREY, LIGHT, colour_of
 from istanas_jax.space.connections import NUM_INPUTS, stride_of
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.space.operations import BY_NAME
 from istanas_jax.storage.files import write_whole
 
 KINDS = ("normal", "reduction")
-# What operations choose from. After Okabe and Ito, orange, sky blue and purple darkened: their
-# contrast is at least 3 : 1 on either page.
-COLOURS = {
-    "blue": "#0072b2",
-    "sky blue": "#3a96d0",
-    "green": "#009e73",
-    "vermilion": "#d55e00",
-    "orange": "#c98200",
-    "purple": "#c46a9c",
-}
-GREY = "#818b98"  # edges to the output, outlines of nodes
-LIGHT = {"page": "#ffffff", "ink": "#1f2328", "soft": "#59636e", "node": "#eaeef2"}
-DARK = {"page": "#0d1117", "ink": "#e6edf3", "soft": "#9198a1", "node": "#262c36"}
 
 CHARACTER = 0.62  # width of a monospaced character, in units of the font's size
 FONT, NOTE_FONT, HEAD_FONT = 12, 11, 15
@@ -47,7 +34,7 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool =
     Args:
       coefficients: array-like (nodes, s), in the genotype's order of connections (the weaker pick
         first): a line is as wide as abs(coefficient) is large, and dashed if it is negative.
-      inline: for a page that has the heading, the notes and the style, see `report_page`.
+      inline: without heading, notes and style, for a page that has them.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of cell {kind!r}, expected one of {', '.join(KINDS)}")
@@ -278,11 +265,6 @@ class _Drawing:
 
 def _width(label: str) -> float:
     return len(label) * CHARACTER * FONT + 12
-
-
-def colour_of(operation: str) -> str:
-    """The colour of an operation's lines."""
-    return COLOURS[BY_NAME[operation].colour]
 
 
 def _style() -> str:

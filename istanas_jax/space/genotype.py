@@ -12,7 +12,6 @@ count the two inputs as well, as DARTS does.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import json
@@ -20,13 +19,12 @@ import os
 import random
 import re
 import types
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from istanas_jax.space import connections
-from istanas_jax.space.connections import NUM_INPUTS, num_candidates
+from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER, num_candidates
 from istanas_jax.space.genotype_checks import (
     Cell,
     GenotypeError,
@@ -36,16 +34,14 @@ from istanas_jax.space.genotype_checks import (
     suggest,
     whole,
 )
+from istanas_jax.space.genotype_text import MAX_TEXT, read_darts, read_json
 from istanas_jax.space.published import CELLS, PARAMETERS
 
 Support = tuple[tuple[int, ...], ...]  # per node its flat indices, strongest first
 
-# A genotype takes about 1,000 characters; far longer texts could exhaust Python's parser.
-MAX_TEXT = 20_000
-
 
 class ParameterCounts(NamedTuple):
-    """Exact sizes of a published genotype's networks, see `published.py` for what is counted."""
+    """Exact sizes of a published genotype's networks; `published.py` says what is counted."""
 
     cifar10_36x20: int
     imagenet_48x14: int
@@ -94,20 +90,7 @@ class Genotype:
 
     @classmethod
     def from_json(cls, text: str) -> Genotype:
-        text = _check_text(text)
-        try:
-            content = json.loads(text, object_pairs_hook=_unique)
-        except GenotypeError:
-            raise
-        except RecursionError:
-            raise GenotypeError("not a genotype in JSON: nested too deeply") from None
-        except ValueError as error:
-            raise GenotypeError(f"not a genotype in JSON: {error}") from None
-        if not isinstance(content, dict):
-            raise GenotypeError(
-                f"not a genotype in JSON: expected an object, found {show(content)}"
-            )
-        return cls.from_dict(content)
+        return cls.from_dict(read_json(text))
 
     def to_text(self) -> str:
         """The text that DARTS prints; nodes are nested lists only where s is not 2."""
@@ -120,28 +103,8 @@ class Genotype:
 
     @classmethod
     def from_text(cls, text: str) -> Genotype:
-        """Reads what DARTS prints, `Genotype(normal=[('skip_connect', 0), ...], ...)`.
-
-        The text is parsed and never evaluated.
-        """
-        text = _check_text(text)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of an odd escape or literal in the text
-                call = ast.parse(text.strip(), mode="eval").body
-        except (RecursionError, MemoryError):
-            raise GenotypeError("not a genotype in DARTS text: nested too deeply") from None
-        except (SyntaxError, ValueError) as error:
-            reason = getattr(error, "msg", error)
-            raise GenotypeError(f"not a genotype in DARTS text: {reason}") from None
-        match call:
-            case ast.Call(func=ast.Name(id="Genotype"), args=[], keywords=keywords):
-                pairs = [(keyword.arg or "**", _literal(keyword.value)) for keyword in keywords]
-                return cls.from_dict(_unique(pairs))
-        raise GenotypeError(
-            "not a genotype in DARTS text: expected Genotype(normal=..., normal_concat=..., "
-            "reduce=..., reduce_concat=...)"
-        )
+        """Reads what DARTS prints, `Genotype(normal=[('skip_connect', 0), ...], ...)`."""
+        return cls.from_dict(read_darts(text))
 
     def supports(self) -> tuple[Support, Support]:
         """(normal, reduce): per node its connections as flat indices, strongest first.
@@ -179,12 +142,12 @@ class Genotype:
 
     @property
     def digest(self) -> str:
-        """A hash that stays the same from one process to another, for what is made of it."""
+        """A hash that is the same in every process, for naming what is made of the genotype."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:16]
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Genotype:
-        """From what `to_dict` gives, checked."""
+        """Read what `to_dict` gives, and check it."""
         known = [field.name for field in fields(cls)]
         for key in content:
             if key not in known:
@@ -198,9 +161,7 @@ class Genotype:
 def load(spec: str | os.PathLike) -> Genotype:
     """A genotype by published name, as JSON or DARTS text, or from a file that holds either.
 
-    `random:SEED` is one drawn at random.
-
-    A published name wins over a file of the same name.
+    `random:SEED` is drawn at random. A published name wins over a file of the same name.
     """
     path = os.fspath(spec)
     if isinstance(spec, str):
@@ -253,19 +214,11 @@ def _parse(text: str) -> Genotype:
     return Genotype.from_json(text) if is_json else Genotype.from_text(text)
 
 
-def _check_text(text: str) -> str:
-    if not isinstance(text, str):
-        raise GenotypeError(f"expected a genotype as text, found {show(text)}")
-    if len(text) > MAX_TEXT:
-        raise GenotypeError(f"the text is longer than {MAX_TEXT:,} characters: not a genotype")
-    return text
-
-
 def _support(cell: Cell, where: str) -> Support:
     support = []
     for j, node in enumerate(cell):
         try:
-            support.append(tuple(connection.flat for connection in reversed(node)))
+            support.append(tuple(connection.flat for connection in node[OTHER_ORDER]))
         except ValueError as error:
             raise GenotypeError(f"{where}, node {j}: {error}") from None
     return tuple(support)
@@ -284,39 +237,5 @@ def _from_support(support: Iterable[Iterable[int]], where: str) -> Cell:
                     f"expected 0 to {last}"
                 )
             node.append(connections.connection(flat))
-        cell.append(tuple(reversed(node)))
+        cell.append(tuple(node[OTHER_ORDER]))
     return tuple(cell)
-
-
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal or of a range; anything else is refused, and nothing is run."""
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_literal(item) for item in items]
-        case ast.Constant(value=str() | int() as value):
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
-            return -value
-        case ast.Call(func=ast.Name(id="range"), args=[_, *_] as bounds, keywords=[]):
-            values = [_literal(bound) for bound in bounds]
-            try:
-                return range(*values)
-            except (TypeError, ValueError) as error:  # not one to three ints, or a step of 0
-                raise GenotypeError(f"{_place(node)}: {error}") from None
-    raise GenotypeError(
-        f"{_place(node)}: expected a list, a string, a whole number or range(...), "
-        f"found {type(node).__name__}"
-    )
-
-
-def _place(node: ast.expr) -> str:
-    return f"DARTS text, line {node.lineno}, column {node.col_offset + 1}"
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    content = {}
-    for key, value in pairs:
-        if key in content:
-            raise GenotypeError(f"the field {show(key)} is given twice")
-        content[key] = value
-    return content

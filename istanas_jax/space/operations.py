@@ -38,7 +38,7 @@ class Operation:
 
     name: str
     layers: Callable[[int], Layers]  # the layers at a stride of 1 or 2
-    colour: str  # one of `look.drawing.COLOURS`
+    colour: str  # one of `look.colours.COLOURS`
     searched: bool = True  # a candidate of every search; otherwise for given genotypes only
     release: str = "op.{}"  # how the authors' release names layer {}, counted from 0
 

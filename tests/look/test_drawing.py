@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from istanas_jax.look import drawing
+from istanas_jax.look import colours, drawing
 from istanas_jax.look.drawing import cell_svg, write_cells
 from istanas_jax.space import genotype
 from istanas_jax.space.connections import ALL_OPERATIONS
@@ -152,9 +152,9 @@ def test_width_shows_the_size_of_a_coefficient_and_dashes_its_sign():
 
 
 def test_one_colour_per_kind_of_operation():
-    colours = {operation: drawing.colour_of(operation) for operation in ALL_OPERATIONS}
-    assert colours["sep_conv_3x3"] == colours["sep_conv_7x7"] != colours["conv_7x1_1x7"]
-    assert len(set(colours.values())) == len(drawing.COLOURS)
+    found = {operation: colours.colour_of(operation) for operation in ALL_OPERATIONS}
+    assert found["sep_conv_3x3"] == found["sep_conv_7x7"] != found["conv_7x1_1x7"]
+    assert len(set(found.values())) == len(colours.COLOURS)
 
 
 def luminance(colour):
@@ -168,9 +168,9 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", [drawing.LIGHT, drawing.DARK])
+@pytest.mark.parametrize("theme", [colours.LIGHT, colours.DARK])
 def test_legible_on_light_and_dark_pages(theme):
-    for colour in (*drawing.COLOURS.values(), drawing.GREY):
+    for colour in (*colours.COLOURS.values(), colours.GREY):
         assert contrast(colour, theme["page"]) >= 3, colour
     for ink in ("ink", "soft"):
         assert contrast(theme[ink], theme["page"]) >= 4.5

@@ -14,13 +14,13 @@ from importlib import resources
 from typing import Any
 
 from istanas_jax import __version__
-from istanas_jax.look import drawing
+from istanas_jax.look import colours
 from istanas_jax.space.connections import OPERATIONS
 
 SCRIPTS = ("charts.js", "replay.js", "page.js")
 # Colours of lines and runs, neighbours unlike each other.
 COLOURS = [
-    drawing.COLOURS[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky blue")
+    colours.COLOURS[name] for name in ("blue", "vermilion", "green", "purple", "orange", "sky blue")
 ]
 EMPTY = ("input", "br", "meta")  # elements without an end tag
 
@@ -86,7 +86,7 @@ def legend() -> Html:
     """The colours of the operations, those that a search chooses from."""
     kinds = {}
     for operation in OPERATIONS:
-        kinds.setdefault(drawing.colour_of(operation), []).append(operation)
+        kinds.setdefault(colours.colour_of(operation), []).append(operation)
     items = [
         tag("li", tag("span", class_="swatch", style=f"background:{colour}"), " / ".join(names))
         for colour, names in kinds.items()
@@ -123,8 +123,8 @@ def _colours() -> str:
     def theme(colours: dict[str, str], scheme: str) -> str:
         return f"color-scheme:{scheme};" + ";".join(f"--{k}:{v}" for k, v in colours.items())
 
-    light = drawing.LIGHT | {"line": "#d1d9e0", "card": "#f6f8fa", "accent": "#0969da"}
-    dark = drawing.DARK | {"line": "#30363d", "card": "#151b23", "accent": "#4493f8"}
+    light = colours.LIGHT | {"line": "#d1d9e0", "card": "#f6f8fa", "accent": "#0969da"}
+    dark = colours.DARK | {"line": "#30363d", "card": "#151b23", "accent": "#4493f8"}
     light |= {"good": "#1a7f37", "warn": "#9a6700"}
     dark |= {"good": "#3fb950", "warn": "#d29922"}
     return (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from istanas_jax.look import drawing
+from istanas_jax.look import colours
 from istanas_jax.look.report.facts import Facts
 from istanas_jax.space.connections import OPERATIONS
 
@@ -30,7 +30,7 @@ KINDS = ("compile", "data", "step", "recovery", "checkpoint", "evaluation", "log
 
 def operations() -> list[dict[str, str]]:
     """Name and colour of each candidate operation, by number."""
-    return [{"name": name, "colour": drawing.colour_of(name)} for name in OPERATIONS]
+    return [{"name": name, "colour": colours.colour_of(name)} for name in OPERATIONS]
 
 
 def charts(facts: Facts) -> list[dict]:

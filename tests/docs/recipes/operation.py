@@ -10,7 +10,8 @@ from jax import lax
 from istanas_jax.deploy.folding import apply_folded, fold_batch_norms
 from istanas_jax.deploy.release_names import load_release_state, to_release_state
 from istanas_jax.judge import regression
-from istanas_jax.look.drawing import cell_svg, colour_of
+from istanas_jax.look.colours import colour_of
+from istanas_jax.look.drawing import cell_svg
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import EPSILON, Mode, init_stats
 from istanas_jax.networks.counting import count, operation_work
