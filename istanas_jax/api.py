@@ -23,7 +23,7 @@ from istanas_jax.deploy import predict
 from istanas_jax.look import drawing
 from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import CONFIG, GENOTYPE, METRICS, REPLAY, RESULT, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.schedules import one_stage, retrain, two_stage
 from istanas_jax.space.genotype import Genotype, load
@@ -47,23 +47,23 @@ class Run:
     @property
     def config(self) -> dict:
         """What was asked for."""
-        return self._read("config.json")
+        return self._read(CONFIG)
 
     @property
     def result(self) -> dict | None:
         """Accuracy, size and time; None as long as it is not finished."""
-        return self._read("result.json")
+        return self._read(RESULT)
 
     @property
     def genotype(self) -> Genotype | None:
         """The cells found, or given; None as long as none are."""
-        found = self._read("genotype.json")
+        found = self._read(GENOTYPE)
         return None if found is None else Genotype.from_dict(found)
 
     @property
     def coefficients(self) -> Float[np.ndarray, "cells nodes s"] | None:
         """Of the connections of `genotype`, in its order; None if no search gave them."""
-        genotype = self._read("genotype.json")
+        genotype = self._read(GENOTYPE)
         for file in sorted(self.path.glob("search_*.json")):
             found = self._read(file.name)
             if found["genotype"] == genotype:
@@ -72,11 +72,11 @@ class Run:
 
     def metrics(self) -> list[dict]:
         """A row per epoch of each phase."""
-        return self._rows(metrics.METRICS)
+        return self._rows(METRICS)
 
     def replay(self) -> list[ReplayRow]:
         """A row per recovery: z, support, coefficients and frozen nodes."""
-        return self._rows(metrics.REPLAY)
+        return self._rows(REPLAY)
 
     def network(self, number: int = 0) -> Trained:
         """The trained network: `net.apply(variables, images, train=False)` gives logits."""
@@ -150,7 +150,7 @@ def run_retrain(
 def load_run(path: str | os.PathLike) -> Run:
     """A run that is in this folder."""
     run = Run(absolute(path))  # a notebook may change its folder
-    if not (run.path / "config.json").exists():
+    if not (run.path / CONFIG).exists():
         raise ValueError(f"there is no run in {path}")
     return run
 

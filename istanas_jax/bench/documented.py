@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from istanas_jax.runs.folder import RESULT
+
 LIST = Path(__file__).with_name("documented.json")
 
 
@@ -76,7 +78,7 @@ def measure(command: str) -> Any:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise ValueError(f"exit code {done.returncode}: {last}")
-        for name in ("result.json", "study.json"):
+        for name in (RESULT, "study.json"):
             if (file := Path(folder, "run", name)).exists():
                 return json.loads(file.read_text())
         return json.loads(done.stdout.splitlines()[-1])

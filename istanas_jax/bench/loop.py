@@ -13,9 +13,8 @@ from ml_collections import ConfigDict
 
 from istanas_jax.runs.loop import Fitted, fit
 from istanas_jax.runs.session import open_session
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import TwoStageSearch
-from istanas_jax.schedules.training import retrain_net
-from istanas_jax.space.genotype import random_genotype
 
 OUTSIDE = ("checkpoint", "data", "evaluation", "log", "recovery")
 
@@ -30,7 +29,8 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
         config.checkpoint.every_steps = steps
         config.schedule = "two_stage"
     with tempfile.TemporaryDirectory() as folder, open_session(config, folder + "/run") as session:
-        task = TwoStageSearch(session, retrain_net(session, random_genotype(0)))
+        target = target_net(config, config.train, session.dataset)
+        task = TwoStageSearch(config, session.dataset, session.devices, target)
         task.begin(0)
         state = session.devices.replicate(task.start())
         task.compile(state)
@@ -66,7 +66,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
 
 def _alone(task: TwoStageSearch, state, batch, steps: int) -> float:
     """Median seconds of the compiled step on one batch that is there already."""
-    state = task.session.devices.replicate(state)
+    state = task.devices.replicate(state)
     times = []
     for _ in range(steps):
         begin = time.perf_counter()

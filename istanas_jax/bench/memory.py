@@ -53,7 +53,7 @@ def run(
 
 def _step_of_a_run(config: ConfigDict):
     task = make_task(config)
-    devices = task.session.devices
+    devices = task.devices
     return devices.compile(task.lower(devices.replicate(task.start())))
 
 

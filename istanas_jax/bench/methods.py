@@ -15,10 +15,9 @@ from ml_collections import ConfigDict
 from istanas_jax.bench.step import cost_lines, peak_rss_mb
 from istanas_jax.data.splits import batch_shapes
 from istanas_jax.devices.parallel import Devices
-from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.schedules.nets import target_net
+from istanas_jax.schedules.outline import outline
 from istanas_jax.schedules.search import TwoStageSearch
-from istanas_jax.schedules.training import retrain_net
-from istanas_jax.space.genotype import random_genotype
 
 
 class OutOfMemory(ValueError):
@@ -32,7 +31,7 @@ class OutOfMemory(ValueError):
 def run(config: ConfigDict, *, steps: int = 10) -> dict:
     """Compile and time a search step; OutOfMemory if the compiler says that it cannot run."""
     task = make_task(config)
-    devices, state = task.session.devices, task.start()
+    devices, state = task.devices, task.start()
     # The last steps of a search: those at which every part of the architecture moves.
     last = task.epochs * task.steps_per_epoch - steps - 1
     state = state.replace(weights=state.weights.replace(step=state.step + last))
@@ -84,10 +83,9 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
 
 def make_task(config: ConfigDict) -> TwoStageSearch:
     """The search of a run by this config, ready to start, on images that nobody has read."""
-    a = config.architecture
-    session = make_session(config, outline(config.data), Devices(), print)
-    target = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
-    task = TwoStageSearch(session, target)
+    dataset = outline(config.data)
+    target = target_net(config, config.train, dataset)
+    task = TwoStageSearch(config, dataset, Devices(), target)
     task.begin(0)
     return task
 

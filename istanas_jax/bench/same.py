@@ -7,12 +7,13 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import CHECKPOINTS, CONFIG, METRICS, REPLAY, STARTED, TRAINED
 from istanas_jax.storage.checkpoint_files import read_about, read_arrays, steps_in
 
 # What a clock or the machine decides.
 TIMES = {"seconds", "images_per_second"}
-ROWS = (metrics.METRICS, metrics.REPLAY)
-PAGES = {"started.json", "config.json"}  # of how it was started
+ROWS = (METRICS, REPLAY)
+PAGES = {STARTED, CONFIG}  # of how it was started
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -25,7 +26,7 @@ def differences(one: Path, other: Path) -> list[str]:
     for name in sorted(files):
         if _json(one / name) != _json(other / name):
             found.append(f"{other / name} differs from {one / name}")
-    folders = {p.relative_to(one) for p in (*one.glob("checkpoints/*"), one / "trained")}
+    folders = {p.relative_to(one) for p in (*one.glob(f"{CHECKPOINTS}/*"), one / TRAINED)}
     for folder in sorted(folders):
         if _arrays(one / folder) != _arrays(other / folder):
             found.append(f"{other / folder} differs from {one / folder}")

@@ -13,8 +13,9 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.splits import batch_shapes
 from istanas_jax.devices.parallel import Devices
-from istanas_jax.schedules.outline import make_session, outline
-from istanas_jax.schedules.search import OneStageSearch, one_stage_net, supports_of
+from istanas_jax.schedules.nets import target_net
+from istanas_jax.schedules.outline import outline
+from istanas_jax.schedules.search import OneStageSearch, supports_of
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import coefficients
@@ -23,14 +24,14 @@ from istanas_jax.sparse_coding.architecture import coefficients
 def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:
     """Seconds per step before and after the switch."""
     devices = Devices()
-    session = make_session(config, outline(config.data), devices, print)
-    search = OneStageSearch(session)
+    dataset = outline(config.data)
+    search = OneStageSearch(config, dataset, devices)
     search.begin(0)
     start = search.start()
     genotype = Genotype.from_supports(*supports_of(jax.device_get(start.arch)))
-    net = one_stage_net(session, config.train, genotype)
-    weights = coefficients(start.arch)
-    train = TrainTask(session, net, config.train, kind="train", coefficients=weights)
+    net = target_net(config, config.train, dataset, genotype)
+    found = coefficients(start.arch)
+    train = TrainTask(config, dataset, devices, net, name="train", coefficients=found)
     train.begin(0)
     timed = {}
     for name, task, state in (("before", search, start), ("after", train, train.start())):

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from istanas_jax.bench import damage
 from istanas_jax.bench.same import differences
+from istanas_jax.runs.folder import CHECKPOINTS
+from istanas_jax.runs.phases import Phase
 
 ROOT = Path(__file__).parent.parent.parent
 SCHEDULES = {"two_stage": "digits.py:tiny", "one_stage": "digits.py:one_stage_tiny"}
@@ -52,7 +54,7 @@ def run(
         if share:
             figures["kills"].append(torture.kill(share))
         if damages and not number:  # checkpoints of all schedules are written by the same code
-            steps = torture.straight / "checkpoints" / "search_0"
+            steps = torture.straight / CHECKPOINTS / Phase("search").folder
             figures["damages"] = damage.run(steps, damages, rng, say)
     figures["lost"] = sum(len(row["lost"]) for row in figures["kills"] + figures["damages"])
     if figures["lost"]:
@@ -162,7 +164,7 @@ class _Torture:
     def _steps(workdir: Path) -> dict[str, int]:
         """The newest step of each phase."""
         newest: dict[str, int] = {}
-        for path in workdir.glob("checkpoints/*/*"):
+        for path in workdir.glob(f"{CHECKPOINTS}/*/*"):
             if path.name.isdigit():
                 newest[path.parent.name] = max(int(path.name), newest.get(path.parent.name, 0))
         return newest
@@ -174,7 +176,7 @@ class _Torture:
 
     @staticmethod
     def _writing(workdir: Path) -> bool:
-        return next(workdir.glob(f"checkpoints/*/{UNFINISHED}"), None) is not None
+        return next(workdir.glob(f"{CHECKPOINTS}/*/{UNFINISHED}"), None) is not None
 
 
 def table(figures: dict) -> str:

@@ -13,19 +13,26 @@ WIDE, NARROW = 9, 4  # of one lane: with whole names, and the least
 
 
 def state_names(num_nodes: int) -> list[str]:
-    """Of what may feed a node, by predecessor."""
+    """Names of what may feed a node, by predecessor."""
     return ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(num_nodes))]
 
 
 def describe_cells(genotype: Genotype) -> str:
     """Both cells, a line per node."""
     lines = []
-    for kind, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
-        names = state_names(len(cell))
-        for j, node in enumerate(cell):
-            terms = " + ".join(f"{op}({names[source]})" for op, source in node)
-            lines.append(f"  {kind if j == 0 else '':9}  node {j} = {terms}")
+    for name, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
+        for j, line in enumerate(describe_cell(cell)):
+            lines.append(f"  {name if j == 0 else '':9}  {line}")
     return "\n".join(lines)
+
+
+def describe_cell(cell: Cell) -> list[str]:
+    """What each node computes: `node 0 = skip_connect(c_{k-2}) + sep_conv_3x3(c_{k-1})`."""
+    names = state_names(len(cell))
+    return [
+        f"node {j} = " + " + ".join(f"{op}({names[source]})" for op, source in node)
+        for j, node in enumerate(cell)
+    ]
 
 
 def draw_cell(

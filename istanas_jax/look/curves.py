@@ -16,6 +16,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from istanas_jax.runs.phases import name_in
 from istanas_jax.storage.files import write_whole
 
 # Quantity: the keys of a row that show it, with their line styles.
@@ -40,18 +41,19 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
     distances are the mean over nodes, in the band from least to most. Without anything to draw
     no file is written.
     """
-    kinds: dict[str, dict[str, list]] = {}  # "search" -> "search 0" -> its rows
+    columns: dict[str, dict[str, list]] = {}  # "search" -> "search 0" -> its rows
     for row in rows:
-        kinds.setdefault(row["phase"].split(" ")[0], {}).setdefault(row["phase"], []).append(row)
-    kinds = {kind: phases for kind, phases in kinds.items() if any(map(_panels, phases.values()))}
+        column = columns.setdefault(name_in(row["phase"]), {})
+        column.setdefault(row["phase"], []).append(row)
+    columns = {name: found for name, found in columns.items() if any(map(_panels, found.values()))}
     panels = [panel for panel in PANELS if panel in _panels(rows)]
     if not panels:
         return
     with matplotlib.rc_context(STYLE):
-        size = (1 + 3.6 * len(kinds), 0.6 + 1.9 * len(panels))
+        size = (1 + 3.6 * len(columns), 0.6 + 1.9 * len(panels))
         figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(len(panels), len(kinds), squeeze=False)
-        for column, (kind, phases) in enumerate(kinds.items()):
+        grid = figure.subplots(len(panels), len(columns), squeeze=False)
+        for column, (name, phases) in enumerate(columns.items()):
             axis = _axis(phases)
             shown = [panel for panel in panels if any(panel in _panels(p) for p in phases.values())]
             for axes, panel in zip(grid[:, column], panels, strict=True):
@@ -59,7 +61,7 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
                     _draw(axes, panel, phases, axis, panel == shown[0] and len(phases) > 1)
                 else:
                     axes.axis("off")
-            grid[panels.index(shown[0]), column].set_title(kind)
+            grid[panels.index(shown[0]), column].set_title(name)
             grid[panels.index(shown[-1]), column].set_xlabel(axis)
         save(figure, path)
 

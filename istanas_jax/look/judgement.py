@@ -10,7 +10,7 @@ from etils import epath
 from istanas_jax.judge import regression
 from istanas_jax.methods.replay_row import ReplayRow, genotype_of
 from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import GENOTYPE, REPLAY, Workdir
 from istanas_jax.space.genotype import Genotype, load
 
 
@@ -23,10 +23,10 @@ def _judge(spec: str) -> list[dict[str, Any]]:
     path = epath.Path(spec)
     if not path.is_dir():
         return [{"name": spec, **_verdict(load(spec))}]
-    found = Workdir(path).read("genotype.json")
+    found = Workdir(path).read(GENOTYPE)
     searches = _searches(path)
     if found is None and not searches:
-        raise ValueError(f"{spec} holds no genotype.json and no {metrics.REPLAY}: not a run")
+        raise ValueError(f"{spec} holds no {GENOTYPE} and no {REPLAY}: not a run")
     rows = [] if found is None else [{"name": spec, **_verdict(Genotype.from_dict(found))}]
     for phase, verdicts in searches.items():
         last = verdicts[-1]._asdict()
@@ -41,7 +41,7 @@ def _verdict(genotype: Genotype) -> dict[str, Any]:
 
 def _searches(path: epath.Path) -> dict[str, list[regression.Verdict]]:
     """Verdicts over the recoveries of each search, if it is one the judge knows."""
-    file = path / metrics.REPLAY
+    file = path / REPLAY
     searches: dict[str, list[regression.Verdict]] = {}
     for row in metrics.read(file) if file.exists() else ():
         genotype = _cells_of(row, file)

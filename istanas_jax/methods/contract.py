@@ -130,10 +130,10 @@ class Method(ABC):
 
     def programs(self, search) -> None:
         """What is to be compiled besides the step and the evaluation."""
-        self._snapshot = search.session.devices.jit(self.snapshot)
+        self._snapshot = search.devices.jit(self.snapshot)
 
     def compile(self, search, state: SearchState) -> None:
-        devices = search.session.devices
+        devices = search.devices
         self._snapshot = devices.compile(self._snapshot.lower(state.arch))
 
     def begin(self) -> None:
@@ -178,7 +178,7 @@ class Method(ABC):
             if "supports" in report:  # as recovered, before a budget
                 row["budget_decided"] = bool(np.any(shown["support"] != report["supports"][0]))
         if changed.any() or step % self.steps_per_epoch == 0:
-            search.session.replay.write(row | {"changed": changed})
+            search.write_replay(row | {"changed": changed})
 
     def figures(self) -> str:
         """Beside the progress bar."""

@@ -141,7 +141,7 @@ class Ista(Method):
 
     def programs(self, search) -> None:
         super().programs(search)
-        devices, own = search.session.devices, self.settings
+        devices, own = search.devices, self.settings
         # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
         self._recover = devices.map(partial(recovery_step, coding=self.coding), 1, donate=False)
         self._disturbance = _disturb(devices)
@@ -151,11 +151,11 @@ class Ista(Method):
         limits = (own.budget.max_parameters, own.budget.max_multiply_adds)
         if any(limits):
             sizes = {"nodes": self.nodes, "s": self.s, "distinct": own.distinct, "limits": limits}
-            self.budget = Budget(search.target, search.session.dataset.image_size, **sizes)
+            self.budget = Budget(search.target, search.dataset.image_size, **sizes)
 
     def compile(self, search, state: IstaState) -> None:
         super().compile(search, state)
-        compile_ = search.session.devices.compile
+        compile_ = search.devices.compile
         of = state.arch, state.uncertified
         self._recover = compile_(self._recover.lower(of, self._disturbance))
         self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
@@ -189,7 +189,7 @@ class Ista(Method):
         """The same, once it is said that the budget decided about so many nodes."""
         if nodes:
             search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
-            search.session.say(f"{search.name}: the budget decided about {nodes} nodes")
+            search.say(f"{search.name}: the budget decided about {nodes} nodes")
         return arch
 
     def _recovered(self, state: IstaState, step: int) -> "_Recovered":
@@ -258,7 +258,7 @@ class Ista(Method):
                     f"{search.name}: {said}, nor had the {uncertified - 1} before it"
                 )
             kkt = report["kkt"].max()
-            search.session.say(f"{search.name}: {said} (KKT residual {kkt:.2g} lambda)")
+            search.say(f"{search.name}: {said} (KKT residual {kkt:.2g} lambda)")
 
     def figures(self) -> str:
         if self.changed is None:
@@ -340,7 +340,7 @@ def _agreed(search, step: int, supports: Int[np.ndarray, "devices cells nodes s"
     if len(different):
         found = [
             f"{supports[i].tolist()} (host {device.process_index}, device {device.id})"
-            for i, device in enumerate(search.session.devices.devices)
+            for i, device in enumerate(search.devices.devices)
             if i in (0, different[0])
         ]
         raise TrainingError(

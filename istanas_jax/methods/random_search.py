@@ -87,7 +87,7 @@ class RandomSearch(Method):
         if step and step % (self.epochs_of_w * self.steps_per_epoch) == 0:
             arch = self._judged(search, state)
             report = {"before": arch.supports[arch.now]}
-            search.session.say(
+            search.say(
                 f"{search.name}: genotype {arch.now} has "
                 f"{100 * arch.accuracy[arch.now]:.2f} % of {IMAGES[search.accuracy_of]} right"
             )
@@ -96,7 +96,7 @@ class RandomSearch(Method):
             fresh = search.fresh_weights(arch, key)
             fresh = fresh.replace(step=jnp.int32(step))
             state = state.replace(weights=fresh, arch=arch)
-            state = search.session.devices.replicate(state)
+            state = search.devices.replicate(state)
         if step % self.steps_per_epoch == 0:
             self.reports.append((step, report, self._snapshot(state.arch)))
         return state

@@ -98,7 +98,7 @@ class TableMethod(Method):
             shown = self._snapshot(state.arch)
             # Copied, since the step gives its state up.
             report = {"before": np.asarray(state.arch.support)} if step else None
-            support = search.session.devices.replicate(np.asarray(shown["support"]))
+            support = search.devices.replicate(np.asarray(shown["support"]))
             state = state.replace(arch=state.arch.replace(support=support))
             self.reports.append((step, report, shown))
         return state

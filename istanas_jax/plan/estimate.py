@@ -18,13 +18,14 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from istanas_jax.config.checks import check_config
+from istanas_jax.data.dataset import Dataset
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.networks.counting import count, count_supernet
 from istanas_jax.plan.hlo import estimated_cycles, reduced_bytes
-from istanas_jax.runs.session import Session
-from istanas_jax.schedules.outline import make_session, outline
-from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, one_stage_net
-from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.schedules.nets import target_net
+from istanas_jax.schedules.outline import outline
+from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
+from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space import genotype
 
 # Of a chip, by the start of a topology's name: memory that a program may use, and what its cores
@@ -39,7 +40,7 @@ PASSES = {"search": 7, "dense": 5, "one_stage": 4, "train": 3}
 SMALLEST = 8  # images: batches per chip are tried in multiples of it
 
 
-class Phase(NamedTuple):
+class Planned(NamedTuple):
     """A part of the schedule that has a step of its own."""
 
     name: str
@@ -69,7 +70,7 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
     memory = _memory(topology, len(devices))
     dataset = outline(config.data)
     figures = []
-    for phase in _phases(make_session(config, dataset, devices, say)):
+    for phase in _phases(config, dataset, devices):
         say(f"{phase.name}: compiling for {topology} ...")
         try:
             figures.append(_measure(phase, topology, memory))
@@ -143,9 +144,8 @@ def _memory(topology: str, devices: int) -> float:
     return TPU_MEMORY[topology.partition(":")[0]] * 2**30
 
 
-def _phases(session: Session) -> list[Phase]:
-    config, size = session.config, session.dataset.image_size
-    schedule, a = config.schedule, config.get("architecture")
+def _phases(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[Planned]:
+    schedule, a, size = config.schedule, config.get("architecture"), dataset.image_size
     # An architecture decides about the work; the paper's stands for that which will be found.
     if a is None:
         cells = genotype.load(config.genotype)
@@ -155,21 +155,23 @@ def _phases(session: Session) -> list[Phase]:
         cells = genotype.random_genotype(0, num_nodes=a.nodes, s=a.s)
     work = lambda net: count(net.clone(auxiliary=False), size).multiply_adds  # noqa: E731
     if schedule == "one_stage":
-        search = OneStageSearch(session)
-        weights = jnp.ones((2, a.nodes, a.s))
-        net = one_stage_net(session, config.train, cells)
-        train = TrainTask(session, net, config.train, kind="train", coefficients=weights)
-        searched = work(one_stage_net(session, config.search, cells))
+        search = OneStageSearch(config, dataset, devices)
+        ones = jnp.ones((2, a.nodes, a.s))
+        net = target_net(config, config.train, dataset, cells)
+        train = TrainTask(config, dataset, devices, net, name="train", coefficients=ones)
+        searched = work(target_net(config, config.search, dataset, cells))
         return [
-            Phase("search", search, search.shapes(), searched, PASSES["one_stage"], 1),
-            Phase("train", train, train.shapes(), work(net), PASSES["train"], 1),
+            Planned("search", search, search.shapes(), searched, PASSES["one_stage"], 1),
+            Planned("train", train, train.shapes(), work(net), PASSES["train"], 1),
         ]
-    net = retrain_net(session, cells)
-    train = TrainTask(session, net, config.train)
-    phases = [Phase("train", train, train.shapes(), work(net), PASSES["train"], config.train.runs)]
+    net = target_net(config, config.train, dataset, cells)
+    train = TrainTask(config, dataset, devices, net)
+    phases = [
+        Planned("train", train, train.shapes(), work(net), PASSES["train"], config.train.runs)
+    ]
     if schedule == "two_stage":
         phase = config.search
-        search = TwoStageSearch(session, net)
+        search = TwoStageSearch(config, dataset, devices, net)
         small = net.clone(cells=search.net.cells, channels=phase.channels, stem=phase.stem)
         searched, passes = work(small), PASSES["search"]
         if search.method.dense:
@@ -177,13 +179,13 @@ def _phases(session: Session) -> list[Phase]:
                 count_supernet(search.net, image_size=size).multiply_adds,
                 PASSES["dense"],
             )
-        phases.insert(0, Phase("search", search, search.shapes(), searched, passes, phase.runs))
+        phases.insert(0, Planned("search", search, search.shapes(), searched, passes, phase.runs))
     return phases
 
 
-def _base(phase: Phase) -> dict:
+def _base(phase: Planned) -> dict:
     task = phase.task
-    per_chip = task.batch // len(task.session.devices)
+    per_chip = task.batch // len(task.devices)
     return {
         "phase": phase.name,
         "batch": task.batch,
@@ -192,16 +194,16 @@ def _base(phase: Phase) -> dict:
     }
 
 
-def _measure(phase: Phase, topology: str, memory: float) -> dict:
+def _measure(phase: Planned, topology: str, memory: float) -> dict:
     """Compile its step and read what the compiler knows."""
     begin = time.perf_counter()
     lowered = phase.task.lower(phase.state)
     trace = time.perf_counter() - begin
-    compiled, compile_seconds = _compile(lowered, phase.task.session.devices)
+    compiled, compile_seconds = _compile(lowered, phase.task.devices)
     figures, program = _base(phase), compiled.as_text()
     needed = _bytes_needed(compiled)
     if topology.startswith("cpu"):
-        all_devices = len(phase.task.session.devices)
+        all_devices = len(phase.task.devices)
         seconds = figures["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
     else:
         seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[topology.partition(":")[0]])
@@ -243,7 +245,7 @@ def _bytes_needed(compiled) -> int:
     )
 
 
-def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int:
+def _largest_batch(config, topology, dataset, devices, phase: Planned, say) -> int:
     """Images per chip, a multiple of SMALLEST, that fit; 0 if none do."""
     memory = _memory(topology, len(devices))
 
@@ -252,7 +254,7 @@ def _largest_batch(config, topology, dataset, devices, phase: Phase, say) -> int
         smaller = ConfigDict(config.to_dict())
         smaller[phase.name].batch = per_chip * len(devices)
         smaller[phase.name].microbatches = 1
-        phases = _phases(make_session(smaller, dataset, devices, say))
+        phases = _phases(smaller, dataset, devices)
         same = next(other for other in phases if other.name == phase.name)
         try:
             return _measure(same, topology, memory)["fits"]

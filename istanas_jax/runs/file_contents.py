@@ -30,6 +30,11 @@ def _is_measured(value: Any) -> bool:
     return ANY_NUMBER.good(value) or value in ("nan", "inf", "-inf")
 
 
+def _are_sizes(value: Any) -> bool:
+    keys = {"parameters", "multiply_adds", "reduction"}
+    return isinstance(value, list) and all(isinstance(x, dict) and keys <= set(x) for x in value)
+
+
 def _or_null(rule: Rule) -> Rule:
     return Rule(lambda value: value is None or rule.good(value), f"{rule.words} or null")
 
@@ -79,6 +84,12 @@ SHAPES: dict[str, Any] = {
         "seed": COUNT,
         "test_accuracy": SHARE,
         "genotype_hash?": HASH,
+    },
+    r"sizes\.json": {
+        "genotype_hash": HASH,
+        "parameters": COUNT,
+        "multiply_adds": COUNT,
+        "cells": Rule(_are_sizes, "the sizes of cells"),
     },
     r"result\.json": {
         "genotype": GENOTYPE,

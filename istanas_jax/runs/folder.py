@@ -11,6 +11,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from istanas_jax.runs.file_contents import faults
+from istanas_jax.runs.phases import name_in, part_of
 from istanas_jax.storage.files import (
     WriteError,
     as_path,
@@ -22,11 +23,25 @@ from istanas_jax.storage.files import (
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "train.runs")
 OLD_PARTS = {"recovery", "retrain"}  # one of them is in every config of an earlier layout
-LOCK = ".lock"
+# What is in the folder; the files of phases are named by `phases`.
+CONFIG = "config.json"  # makes it a run's folder
+STARTED = "started.json"  # command, versions, devices
 DATA = "data.json"  # what the images of a run are known by
+METRICS = "metrics.jsonl"  # a row per epoch
+REPLAY = "replay.jsonl"  # a row per recovery: see `methods.replay_row`
+GENOTYPE = "genotype.json"  # the cells found, or given
+SIZES = "sizes.json"  # of the target net with these cells
+RESULT = "result.json"  # of a run that has come to its end
+CURVES, REPORT = "curves.svg", "report.html"
+CELLS = "cells"  # their pictures
+CHECKPOINTS = "checkpoints"  # a folder per phase
+TRAINED = "trained"  # the networks that a run ended with, by number
+TENSORBOARD = "tensorboard"
+EARLIER = "earlier"  # what was set aside, by the hash of its genotype
+LOCK = ".lock"
 # What a run writes before it has done anything, besides its config.
-FIRST = ("started.json", DATA, "metrics.jsonl", "replay.jsonl", "genotype.json")
-FIRST_FOLDERS = ("cells", "checkpoints", "tensorboard")
+FIRST = (STARTED, DATA, METRICS, REPLAY, GENOTYPE, SIZES)
+FIRST_FOLDERS = (CELLS, CHECKPOINTS, TENSORBOARD)
 SHOWN = 8  # differences listed before the rest is only counted
 
 
@@ -41,7 +56,7 @@ class Workdir:
       writes: False for all but one process of a run: they read, and leave no trace.
     """
 
-    config_file = "config.json"  # makes it a run's folder
+    config_file = CONFIG
     free = FREE
 
     def __init__(self, path: str | os.PathLike, *, writes: bool = True):
@@ -111,7 +126,7 @@ class Workdir:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with self._locked():
-                for folder in (self.path, self.path / "cells"):
+                for folder in (self.path, self.path / CELLS):
                     remove_leftovers(folder)
                 before = self.read(self.config_file)
                 new = before is None
@@ -137,7 +152,7 @@ class Workdir:
 
     def _has_begun(self) -> bool:
         """Whether there is something to go on from, or to look at."""
-        rows, phases = self.path / "metrics.jsonl", self.path / "checkpoints"
+        rows, phases = self.path / METRICS, self.path / CHECKPOINTS
         if rows.exists() and rows.read_bytes():
             return True
         if not phases.exists():
@@ -228,7 +243,7 @@ class Workdir:
 
 
 def _remedy(name: str) -> str:
-    if name.endswith("config.json"):
+    if name.endswith(CONFIG):  # that of a study, too
         return "restore it from a copy, or choose another folder"
     if name == "network.json":
         return "export the network again"
@@ -252,9 +267,9 @@ def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
     return said
 
 
-def phase_epochs(config: dict, phase: str) -> int | None:
-    """Epochs of a phase ("search 0 stage 1") by config.json; a method may have its own."""
-    part = config.get("search" if phase.startswith("search") else "train") or {}
+def phase_epochs(config: dict, title: str) -> int | None:
+    """The epochs of a phase, by what config.json holds; a method may have its own."""
+    part = config.get(part_of(name_in(title))) or {}
     own = part.get(part.get("method")) or {}
     return own.get("epochs", part.get("epochs"))
 

@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Int
 
 from istanas_jax.devices.parallel import is_leader
+from istanas_jax.runs.folder import CHECKPOINTS
 from istanas_jax.runs.interrupts import Interrupted
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.progress import Progress
 from istanas_jax.runs.session import Session
 from istanas_jax.storage.checkpoints import Checkpoints
@@ -27,7 +29,8 @@ AHEAD = 2
 class Task(Protocol):
     """What a phase adds to the loop."""
 
-    name: str
+    phase: Phase
+    name: str  # the title of the phase
     epochs: int
     steps_per_epoch: int
     batch: int
@@ -84,7 +87,7 @@ def fit(task: Task, state, session: Session) -> Fitted:
     """
     settings = session.config.checkpoint
     with Checkpoints(
-        session.workdir / "checkpoints" / task.name.replace(" ", "_"),
+        session.workdir / CHECKPOINTS / task.phase.folder,
         keep=settings.keep_last,
         every_minutes=settings.every_minutes,
         every_steps=settings.every_steps,

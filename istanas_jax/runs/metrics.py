@@ -18,10 +18,8 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.runs.file_contents import row_faults
+from istanas_jax.runs.folder import METRICS, TENSORBOARD
 from istanas_jax.storage.files import GrowingFile, write_whole
-
-METRICS = "metrics.jsonl"  # a row per epoch
-REPLAY = "replay.jsonl"  # a row per recovery: z, support and what became of them
 
 
 class MetricsLog:
@@ -43,7 +41,7 @@ class MetricsLog:
     def __init__(self, workdir: str | os.PathLike, name: str = METRICS, *, writes: bool = True):
         self.path = epath.Path(workdir) / name
         self.writes = writes
-        self._tensorboard = epath.Path(workdir) / "tensorboard"
+        self._tensorboard = epath.Path(workdir) / TENSORBOARD
         self._protobufs = _tensorboard_protobufs() if writes and name == METRICS else None
         self._events: dict[str, _EventFile] = {}
         if not writes:

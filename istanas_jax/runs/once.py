@@ -4,30 +4,31 @@ from collections.abc import Callable
 from functools import partial
 
 from istanas_jax.devices.parallel import from_leader
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 
 
-def each_once(session: Session, name: str, runs: int, run: Callable[[int], dict]) -> list[dict]:
-    """`run` for each number; what was finished in an earlier session is read, not done again."""
-    results = []
-    for number in range(runs):
-        results.append(once(session, f"{name}_{number}.json", partial(run, number)))
-    return results
+def each_once(
+    session: Session, name: str, runs: int, run: Callable[[int, Session], dict]
+) -> list[dict]:
+    """The results of `run(number, session)` for each number of the phases of this name."""
+    phases = [Phase(name, number) for number in range(runs)]
+    return [once(session, phase, partial(run, phase.number, session)) for phase in phases]
 
 
-def once(session: Session, file: str, run: Callable[[], dict]) -> dict:
-    """`run`, or what it gave in an earlier session, which is in the file."""
-    figures = from_leader(session.workdir.read(file))
-    if figures is None:
-        figures = from_leader(run())
-        session.workdir.write(file, figures)
-    return figures
+def once(session: Session, phase: Phase, run: Callable[[], dict]) -> dict:
+    """The result of `run`; if the phase ended in an earlier session, what it came to then."""
+    result = from_leader(session.workdir.read(phase.file))
+    if result is None:
+        result = from_leader(run())
+        session.workdir.write(phase.file, result)
+    return result
 
 
 def add_seconds(results: list[dict]) -> dict[str, float]:
-    """Seconds by kind over several runs of a phase."""
-    kinds = {kind for figures in results for kind in figures["seconds"]}
+    """Seconds of several phases together, by what they were spent on."""
+    names = {name for result in results for name in result["seconds"]}
     return {
-        kind: round(sum(figures["seconds"].get(kind, 0) for figures in results), 2)
-        for kind in sorted(kinds)
+        name: round(sum(result["seconds"].get(name, 0) for result in results), 2)
+        for name in sorted(names)
     }

@@ -1,4 +1,4 @@
-"""What the phases of one run share, and what every run leaves in its folder."""
+"""An open run: its folder, images, devices and logs, which its phases share."""
 
 import gc
 import os
@@ -16,8 +16,7 @@ from istanas_jax.config.checks import check_config
 from istanas_jax.data.dataset import Dataset, load_dataset
 from istanas_jax.data.splits import check_batches
 from istanas_jax.devices.parallel import Devices, from_leader, is_leader, on_all_hosts
-from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import DATA, Workdir
+from istanas_jax.runs.folder import DATA, REPLAY, STARTED, Workdir
 from istanas_jax.runs.interrupts import Stop
 from istanas_jax.runs.metrics import MetricsLog
 from istanas_jax.runs.provenance import provenance
@@ -35,16 +34,20 @@ class Session:
     devices: Devices
     stop: Stop
     screen: TextIO  # where progress is shown: nowhere on other hosts than the first
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
+
+    def say(self, line: str) -> None:
+        """Print a line, above the progress bar if there is one."""
+        self.print_line(line)
 
     @contextmanager
-    def saying(self, say: Callable[[str], None]) -> Iterator[None]:
+    def saying(self, print_line: Callable[[str], None]) -> Iterator[None]:
         """While a progress bar is on the screen, lines go through it."""
-        before, self.say = self.say, say
+        before, self.print_line = self.print_line, print_line
         try:
             yield
         finally:
-            self.say = before
+            self.print_line = before
 
 
 def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workdir, Dataset]:
@@ -69,15 +72,15 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
         _programs(),
         workdir.work(config),
         MetricsLog(workdir.path, writes=is_leader()) as log,
-        MetricsLog(workdir.path, metrics.REPLAY, writes=is_leader()) as replay,
+        MetricsLog(workdir.path, REPLAY, writes=is_leader()) as replay,
         Stop() as stop,
         open(os.devnull, "w") as nowhere,
     ):
         screen, lines = (sys.stderr, sys.stdout) if is_leader() else (nowhere, nowhere)
-        say = partial(print, file=lines, flush=True)  # also when it is a file
-        workdir.write("started.json", provenance(devices))
+        print_line = partial(print, file=lines, flush=True)  # also when it is a file
+        workdir.write(STARTED, provenance(devices))
         workdir.write(DATA, marks)
-        yield Session(workdir, dataset, config, log, replay, devices, stop, screen, say)
+        yield Session(workdir, dataset, config, log, replay, devices, stop, screen, print_line)
 
 
 @contextmanager

@@ -9,14 +9,12 @@ from etils import epath
 from istanas_jax.data.dataset import Dataset
 from istanas_jax.data.preparation import Preparation
 from istanas_jax.networks.target_net import TargetNet, init_target
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import TRAINED, Workdir
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
 from istanas_jax.storage.checkpoint_reading import read_step
 from istanas_jax.storage.checkpoints import Checkpoints
 from istanas_jax.storage.files import as_path
-
-FOLDER = "trained"
 
 
 class Trained(NamedTuple):
@@ -72,14 +70,14 @@ def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> 
         "class_names": trained.class_names,
     }
     with Checkpoints(
-        epath.Path(workdir) / FOLDER, keep=10**6, every_minutes=float("inf")
+        epath.Path(workdir) / TRAINED, keep=10**6, every_minutes=float("inf")
     ) as checkpoints:
         checkpoints.save(run, trained.variables, about=about, wait=True)
 
 
 def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
     """The network that a run ended with."""
-    folder = as_path(workdir) / FOLDER
+    folder = as_path(workdir) / TRAINED
     try:
         found = folder.exists()
     except ImportError:

@@ -6,23 +6,21 @@ still to be found are taken to be random ones.
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import psutil
+from ml_collections import ConfigDict
 
+from istanas_jax.data.dataset import Dataset
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods import find_method
 from istanas_jax.networks.counting import cell_places, count, count_supernet
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet
-from istanas_jax.runs.session import Session
-from istanas_jax.schedules.search import one_stage_net, super_net
-from istanas_jax.schedules.training import retrain_net
+from istanas_jax.schedules.nets import super_net, target_net
 from istanas_jax.space import genotype
-from istanas_jax.space.genotype import random_genotype
 
 COPIES = 3  # of the parameters: themselves, their momentum, their gradient
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -38,10 +36,10 @@ class Need(NamedTuple):
         return self.fixed + self.per_image * images
 
 
-class Phase(NamedTuple):
-    """A part of a run that has a step of its own."""
+class PhaseNeed(NamedTuple):
+    """What a part of a run needs that has a step of its own."""
 
-    name: str
+    name: str  # of the part of the config
     cells: int
     epochs: int
     need: Need
@@ -78,33 +76,28 @@ def _states(net: SuperNet, plan, outer: int, inner: int) -> int:
     return (given + 2 * plan.channels) * outer**2 + net.num_nodes * plan.channels * inner**2
 
 
-def phases(session: Session) -> list[Phase]:
-    """The phases of a run, with what each needs."""
-    config, dataset = session.config, session.dataset
+def needs(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[PhaseNeed]:
+    """What each phase of a run needs."""
     nets, epochs = {}, {}
     if config.schedule == "retrain":
-        nets["train"] = retrain_net(session, genotype.load(config.genotype)), False
+        net = target_net(config, config.train, dataset, genotype.load(config.genotype))
+        nets["train"] = net, False
     else:
-        a = config.architecture
         method = find_method(config.search.method)(config, 1)
         regime = "search" if config.schedule == "two_stage" else "one_stage"
         # Dense methods may run their operations again, as the super-net of ISTA-NAS does.
         keeps = method.dense and not method.settings.get("recompute", False)
-        nets["search"] = super_net(session, method, regime), keeps
+        nets["search"] = super_net(config, dataset, method, regime), keeps
         epochs["search"] = method.epochs
-        some = random_genotype(0, num_nodes=a.nodes, s=a.s)
-        if config.schedule == "two_stage":
-            nets["train"] = retrain_net(session, some), False
-        else:
-            nets["train"] = one_stage_net(session, config.train, some), False
+        nets["train"] = target_net(config, config.train, dataset), False
     found = []
     for name, (net, dense) in nets.items():
         _check(net, name, dataset.image_size)
         need = need_of(net, dataset.image_size, dense=dense)
-        images = config[name].batch / (len(session.devices) * config[name].microbatches)
-        size = _sharing(session.devices) * need.of(images)
+        images = config[name].batch / (len(devices) * config[name].microbatches)
+        size = _sharing(devices) * need.of(images)
         found.append(
-            Phase(name, net.cells, epochs.get(name) or config[name].epochs, need, images, size)
+            PhaseNeed(name, net.cells, epochs.get(name) or config[name].epochs, need, images, size)
         )
     return found
 
@@ -144,30 +137,30 @@ def free_memory(devices: Devices) -> float | None:
     return free
 
 
-def check_memory(session: Session) -> list[Phase]:
-    """Raise a ValueError with what would fit, if a phase cannot; otherwise what they need."""
-    free, found = free_memory(session.devices), phases(session)
+def check_memory(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[PhaseNeed]:
+    """What the phases of a run need; raises TooLarge, with what would fit, if one cannot run."""
+    free, found = free_memory(devices), needs(config, dataset, devices)
     for phase in found:
         if free is not None and phase.bytes > free:
             raise TooLarge(
                 f"{phase.name} needs about {gibibytes(phase.bytes)} of memory or more, "
-                f"{gibibytes(free)} are free: {_what_fits(session, phase, free)}"
+                f"{gibibytes(free)} are free: {_what_fits(config, dataset, devices, phase, free)}"
             )
     return found
 
 
-def _what_fits(session: Session, phase: Phase, free: float) -> str:
-    unit = len(session.devices) * session.config[phase.name].microbatches
-    images = (free / _sharing(session.devices) - phase.need.fixed) // phase.need.per_image
+def _what_fits(config, dataset: Dataset, devices: Devices, phase: PhaseNeed, free: float) -> str:
+    unit = len(devices) * config[phase.name].microbatches
+    images = (free / _sharing(devices) - phase.need.fixed) // phase.need.per_image
     if images >= 1:
         return f"{phase.name}.batch={int(images) * unit} would fit"
-    channels = session.config[phase.name].channels
+    channels = config[phase.name].channels
     while channels >= 4:
         channels = channels // 4 * 2
-        config = session.config.copy_and_resolve_references()
-        config[phase.name].channels = channels
-        smaller = {other.name: other for other in phases(replace(session, config=config))}
-        if smaller[phase.name].bytes <= free:
+        smaller = config.copy_and_resolve_references()
+        smaller[phase.name].channels = channels
+        needed = {other.name: other.bytes for other in needs(smaller, dataset, devices)}
+        if needed[phase.name] <= free:
             return f"{phase.name}.channels={channels} would fit"
     return f"take fewer {phase.name}.cells, or smaller images"
 

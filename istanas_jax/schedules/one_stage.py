@@ -19,12 +19,14 @@ from istanas_jax.methods.search_accuracy import read_search
 from istanas_jax.networks.absorption import absorb
 from istanas_jax.networks.static import select_params, select_stats
 from istanas_jax.runs.loop import fit
-from istanas_jax.runs.once import add_seconds, each_once
+from istanas_jax.runs.once import add_seconds, once
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session, open_session
 from istanas_jax.runs.trained_network import Trained, make_trained, save_trained
 from istanas_jax.schedules.memory import check_memory
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.results import accuracies, write_architecture, write_result
-from istanas_jax.schedules.search import OneStageSearch, one_stage_net, supports_of
+from istanas_jax.schedules.search import OneStageSearch, supports_of
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.training.errors import TrainingError
@@ -38,45 +40,48 @@ COMPARED = 64  # images whose logits are compared before and after
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
-        check_memory(session)
-        search = OneStageSearch(session)
+        dataset, devices = session.dataset, session.devices
+        check_memory(config, dataset, devices)
+        search = OneStageSearch(config, dataset, devices)
         state, found = _search(search, session)
-        weights = jnp.asarray(found["coefficients"])
-        genotype = Genotype.from_dict(found["genotype"])
-        net = one_stage_net(session, config.train, genotype)
-        task = TrainTask(session, net, config.train, kind="train", coefficients=weights)
+        coefficients = jnp.asarray(found["coefficients"])
+        net = target_net(config, config.train, dataset, Genotype.from_dict(found["genotype"]))
+        task = TrainTask(config, dataset, devices, net, name="train", coefficients=coefficients)
         start = switch(state, search, task)
-        trained = each_once(session, "train", 1, lambda _: _train(task, start, weights))
+        training = once(session, Phase("train"), lambda: _train(task, start, coefficients, session))
         result = {
             "schedule": config.schedule,
-            **accuracies(trained),
+            **accuracies([training]),
             "genotype": found["genotype"],
             "parameters": task.parameters,
-            "absorption_difference": trained[0]["absorption_difference"],
+            "absorption_difference": training["absorption_difference"],
             "search": found,
-            "seconds": {"search": add_seconds([found]), "train": add_seconds(trained)},
+            "seconds": {"search": add_seconds([found]), "train": add_seconds([training])},
         }
         return write_result(session, result)
 
 
 def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict]:
     """Until all nodes are frozen, or the epochs are over."""
-    search.begin(0)
-    state, seconds = fit(search, search.start(), session)
+    state, seconds = search.fit(0, session)  # of a search that has ended: its last state
     open_nodes = int(np.sum(~np.asarray(state.arch.frozen)))
-    figures = search.result(state, seconds) if session.workdir.read("search_0.json") is None else {}
-    found = each_once(session, "search", 1, lambda _: figures | {"frozen_by_limit": open_nodes})[0]
+    found = once(
+        session,
+        search.phase,
+        lambda: search.result(state, seconds) | {"frozen_by_limit": open_nodes},
+    )
     found = read_search(found, session.config)
     if open_nodes:
         session.say(
-            f"search 0: after {search.epochs} epochs {open_nodes} nodes have not come to rest; "
-            "they are frozen as they are"
+            f"{search.name}: after {search.epochs} epochs {open_nodes} nodes have not come to "
+            "rest; they are frozen as they are"
         )
     genotype = Genotype.from_dict(found["genotype"])
-    write_architecture(session, genotype, found["coefficients"])
+    net = target_net(search.config, search.config.train, search.dataset, genotype)
+    write_architecture(session, net, found["coefficients"])
     session.say(
-        f"search 0: the architecture is fixed after {found['epochs']} epochs, training goes on "
-        f"with the static net\n{describe_cells(genotype)}"
+        f"{search.name}: the architecture is fixed after {found['epochs']} epochs, training goes "
+        f"on with the static net\n{describe_cells(genotype)}"
     )
     return state, found
 
@@ -94,29 +99,34 @@ def switch(state: SearchState, search: OneStageSearch, task: TrainTask) -> Train
     return start.replace(sgd=optax.tree_utils.tree_set(start.sgd, trace=momentum))
 
 
-def _train(task: TrainTask, start: TrainState, weights: Float[Array, "cells nodes s"]) -> dict:
-    """The schedule with the architecture fixed, absorption, and the only look at the test split."""
-    session = task.session
+def _train(
+    task: TrainTask,
+    start: TrainState,
+    coefficients: Float[Array, "cells nodes s"],
+    session: Session,
+) -> dict:
+    """Train with the architecture fixed, absorb, and read the test split, the only time."""
     state, seconds = fit(task, start, session)
     after = jax.device_get(state)
-    after = after.replace(params=absorb(task.net, after.params, weights))
-    absorbed = make_trained(task.net, after.params, after.stats, session.dataset)
-    difference = compare_logits(task, state, absorbed, weights)
+    after = after.replace(params=absorb(task.net, after.params, coefficients))
+    absorbed = make_trained(task.net, after.params, after.stats, task.dataset)
+    difference = compare_logits(task, state, absorbed, coefficients)
     if not difference < TOLERANCE:
         raise TrainingError(f"absorption changes logits by {difference:.2g}")
-    session.say(f"train 0: the coefficients are in the batch norms, logits differ {difference:.1e}")
+    session.say(
+        f"{task.name}: the coefficients are in the batch norms, logits differ {difference:.1e}"
+    )
     save_trained(session.workdir.path, absorbed)
-    plain = TrainTask(session, task.net, session.config.train, kind="train")
-    test = plain.evaluate(session.devices.replicate(after), session.dataset.test())
-    figures = {"seed": task.seed, **task.origin, "seconds": seconds}
-    figures["absorption_difference"] = difference
-    figures |= {f"test_{key}": value for key, value in test.items()}
-    return figures
+    plain = TrainTask(task.config, task.dataset, task.devices, task.net, name="train")
+    test = plain.evaluate(task.devices.replicate(after), task.dataset.test())
+    result = {"seed": task.seed, **task.origin, "seconds": seconds}
+    result["absorption_difference"] = difference
+    return result | {f"test_{key}": value for key, value in test.items()}
 
 
-def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, weights) -> float:
+def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, coefficients) -> float:
     """Largest difference of logits, in evaluation mode, with coefficients and after absorption."""
-    dataset = task.session.dataset
+    dataset = task.dataset
     some = np.arange(min(COMPARED, len(dataset.train)))
     images, _ = next(dataset.train.batches([some], seed=None))
     x = normalise(images, dataset.mean, dataset.std)
@@ -128,7 +138,7 @@ def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, weight
     @jax.jit
     def logits(x):
         before = net.apply(
-            {"params": params, "batch_stats": stats}, x, train=False, coefficients=weights
+            {"params": params, "batch_stats": stats}, x, train=False, coefficients=coefficients
         )
         after = net.apply(absorbed.variables, x, train=False)
         return before[0], after[0]

@@ -1,4 +1,4 @@
-"""A run's tasks without its images and its folder: to compile their steps, or to time them."""
+"""A data set without its images: enough to build the tasks of a run, compile and time them."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,6 @@ from ml_collections import ConfigDict
 from istanas_jax.data.dataset import Dataset, load_dataset
 from istanas_jax.data.preparation import Preparation
 from istanas_jax.data.sources import known_size
-from istanas_jax.devices.parallel import Devices
-from istanas_jax.runs.session import Session
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,3 @@ def outline(config: ConfigDict) -> Dataset:
     mean, std = (np.asarray(x, np.float32) for x in (config.mean, config.std))
     how = Preparation(config.image_size, config.image_channels, config.get("resize", 0))
     return Dataset(config.name, images, names, mean, std, lambda: images, how)
-
-
-def make_session(config: ConfigDict, dataset: Dataset, devices: Devices, say) -> Session:
-    """Enough of one for its tasks to be built."""
-    nothing = dict.fromkeys(("workdir", "log", "replay", "stop", "screen"))
-    return Session(config=config, dataset=dataset, devices=devices, say=say, **nothing)

@@ -8,28 +8,56 @@ from istanas_jax.devices.parallel import from_leader, is_leader
 from istanas_jax.look import curves, drawing
 from istanas_jax.look.ascii_cells import describe_cells
 from istanas_jax.look.report import run_page
+from istanas_jax.networks.counting import count
+from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import CELLS, CURVES, GENOTYPE, RESULT, SIZES, Workdir
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.runs.session import Session
+from istanas_jax.space.connections import reduction_cells
 from istanas_jax.space.genotype import Genotype
 
 
-def write_architecture(session: Session, genotype: Genotype, coefficients=None) -> None:
-    """genotype.json and the two cells as pictures; coefficients come strongest first."""
+def write_architecture(session: Session, net: TargetNet, coefficients=None) -> None:
+    """The cells of the target net, as JSON and as pictures, and the net's sizes.
+
+    coefficients: of the connections, strongest first.
+    """
     if not is_leader():
         return
-    session.workdir.write("genotype.json", genotype.to_dict())
+    genotype = net.genotype
+    session.workdir.write(GENOTYPE, genotype.to_dict())
+    session.workdir.write(SIZES, sizes_of(net, session.dataset.image_size))
     if coefficients is not None:
         coefficients = np.flip(coefficients, -1)  # a genotype lists the weaker pick first
-    drawing.write_cells(genotype, session.workdir / "cells", coefficients)
+    drawing.write_cells(genotype, session.workdir / CELLS, coefficients)
+
+
+def sizes_of(net: TargetNet, image_size: int) -> dict:
+    """What sizes.json holds; the reports, which do without the networks, read it."""
+    counts = count(net.clone(auxiliary=False), image_size)
+    reductions = reduction_cells(net.cells)
+    cells = [
+        {
+            "parameters": cell.parameters,
+            "multiply_adds": cell.multiply_adds,
+            "reduction": number in reductions,
+        }
+        for number, cell in enumerate(counts.cells)
+    ]
+    return {
+        "genotype_hash": net.genotype.digest,
+        "parameters": counts.parameters,
+        "multiply_adds": counts.multiply_adds,
+        "cells": cells,
+    }
 
 
 def write_result(session: Session, result: dict) -> dict:
     """result.json, which is returned, curves and report; the result in words."""
     if is_leader():
-        curves.write_curves(metrics.read(session.log.path), session.workdir / "curves.svg")
-        session.workdir.write("result.json", result)
+        curves.write_curves(metrics.read(session.log.path), session.workdir / CURVES)
+        session.workdir.write(RESULT, result)
         session.say(in_words(result, session.workdir))
     result = from_leader(result)
     write_report(session)  # last: nobody waits for it
@@ -51,13 +79,13 @@ def write_report(session: Session) -> None:
 
 def accuracies(trainings: list[dict]) -> dict:
     """Mean and deviation over the seeds of a training."""
-    values = [figures["test_accuracy"] for figures in trainings]
+    values = [training["test_accuracy"] for training in trainings]
     return {
         "test_accuracy": statistics.fmean(values),
         "test_accuracy_deviation": statistics.stdev(values) if len(values) > 1 else None,
         "test_accuracies": values,
-        "test_top5_accuracy": statistics.fmean(f["test_top5_accuracy"] for f in trainings),
-        "seeds": [figures["seed"] for figures in trainings],
+        "test_top5_accuracy": statistics.fmean(t["test_top5_accuracy"] for t in trainings),
+        "seeds": [training["seed"] for training in trainings],
     }
 
 

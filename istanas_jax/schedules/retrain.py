@@ -4,12 +4,13 @@ import os
 
 from ml_collections import ConfigDict
 
-from istanas_jax.runs.folder import WorkdirError
+from istanas_jax.runs.folder import GENOTYPE, WorkdirError
 from istanas_jax.runs.once import add_seconds, each_once
 from istanas_jax.runs.session import open_session
 from istanas_jax.schedules.memory import check_memory
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.results import accuracies, write_architecture, write_result
-from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space import genotype
 
 
@@ -43,15 +44,17 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; returns what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
-        before = session.workdir.read("genotype.json")
+        before = session.workdir.read(GENOTYPE)
         if before is not None and genotype.Genotype.from_dict(before) != found:
             raise WorkdirError(
                 f"{workdir} holds trainings of other cells than {config.genotype} now gives; "
                 "choose another folder"
             )
-        check_memory(session)
-        task = TrainTask(session, retrain_net(session, found), config.train)
-        write_architecture(session, found)
+        dataset, devices = session.dataset, session.devices
+        check_memory(config, dataset, devices)
+        net = target_net(config, config.train, dataset, found)
+        task = TrainTask(config, dataset, devices, net)
+        write_architecture(session, net)
         trainings = each_once(session, "retrain", config.train.runs, task.run)
         result = {
             "schedule": "retrain",

@@ -4,25 +4,29 @@ What is particular to a method is in `methods`. Two-stage and one-stage search s
 step, the images they use, and when they end.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
-from istanas_jax.data.dataset import Images, batch_indices
+from istanas_jax.data.dataset import Dataset, Images, batch_indices
 from istanas_jax.data.splits import batch_shapes, divide_training, hold_out
+from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods import find_method
-from istanas_jax.methods.contract import Method
+from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.methods.search_accuracy import accuracy_of
-from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.networks.variables import init_variables
-from istanas_jax.runs.loop import fit
+from istanas_jax.runs.loop import Fitted, fit
 from istanas_jax.runs.once import add_seconds, once
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
-from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.schedules.nets import super_net, target_net
+from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import ArchState
 from istanas_jax.training import optimizers
 from istanas_jax.training.evaluation import Evaluator, summary
@@ -48,13 +52,19 @@ class Search:
     monitored: Images  # what the result is judged by
     accuracy_of: str  # which those are
 
-    def __init__(self, session: Session, steps_per_epoch: int, target: TargetNet):
-        config, dataset = session.config, session.dataset
+    def __init__(
+        self,
+        config: ConfigDict,
+        dataset: Dataset,
+        devices: Devices,
+        steps_per_epoch: int,
+        target: TargetNet,
+    ):
         phase = config.search
-        self.config, self.session, self.target = config, session, target
+        self.config, self.dataset, self.devices, self.target = config, dataset, devices, target
         self.batch, self.steps_per_epoch = phase.batch, steps_per_epoch
         self.epochs = self.method.epochs
-        self.net = super_net(session, self.method, self.regime)
+        self.net = super_net(config, dataset, self.method, self.regime)
         epochs = self.method.epochs_of_w
         rate = optimizers.learning_rate(
             phase.weights, epochs=epochs, steps_per_epoch=steps_per_epoch
@@ -64,7 +74,7 @@ class Search:
         self._programs(make_recipe(config, phase, dataset, self.epochs * steps_per_epoch))
 
     def _programs(self, recipe) -> None:
-        devices, method = self.session.devices, self.method
+        devices, method = self.devices, self.method
         fixed = {"net": self.net, "recipe": recipe, "method": method}
         step = partial(self.update, sgd=self.sgd, adam=self.adam, **fixed)
         self.step = devices.map(step, 2 * self.batches_per_step)
@@ -72,11 +82,14 @@ class Search:
         method.programs(self)
         self.evaluate = Evaluator(partial(evaluate_super, **fixed), self.batch, devices)
 
-    def run(self, number: int) -> dict:
+    def run(self, number: int, session: Session) -> dict:
         """One search, or what is left of it: the genotype found and how good it looks."""
-        self.begin(number)
-        state, seconds = fit(self, self.start(), self.session)
-        return self.result(state, seconds)
+        return self.result(*self.fit(number, session))
+
+    def fit(self, number: int, session: Session) -> Fitted:
+        """Search to the end, from where the last checkpoint stands."""
+        self.begin(number, say=session.say, write_replay=session.replay.write)
+        return fit(self, self.start(), session)
 
     def result(self, state: SearchState, seconds: dict[str, float]) -> dict:
         """What is known at the end."""
@@ -91,10 +104,17 @@ class Search:
             "seconds": seconds,
         }
 
-    def begin(self, number: int) -> None:
-        """What follows is the search of this number."""
-        stage = f" stage {self.stage + 1}" if self.method.stages > 1 else ""
-        self.name, self.seed = f"search {number}{stage}", self.config.seed + number
+    def begin(
+        self,
+        number: int,
+        *,
+        say: Callable[[str], None] = print,
+        write_replay: Callable[[ReplayRow], None] = lambda row: None,
+    ) -> None:
+        """Prepare the search of this number, which tells people and the replay how it goes."""
+        self.say, self.write_replay = say, write_replay
+        self.phase = Phase("search", number, self.stage + 1 if self.method.stages > 1 else None)
+        self.name, self.seed = self.phase.title, self.config.seed + number
         self.finished = False
         self.notes: dict = {}
         self.method.begin()
@@ -105,7 +125,7 @@ class Search:
         return self._state(self.method.start(self, key_arch), key_w)
 
     def shapes(self) -> SearchState:
-        """Of the state, without making one."""
+        """Shapes and dtypes of the initial state."""
         self.begin(0)
         key = jax.random.key(0)
         return jax.eval_shape(lambda: self._state(self.method.init(key), key))
@@ -121,7 +141,7 @@ class Search:
     def compile(self, state: SearchState) -> None:
         if self._compiled:
             return
-        self.step = self.session.devices.compile(self.lower(state))
+        self.step = self.devices.compile(self.lower(state))
         self.method.compile(self, state)
         self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
         self._compiled = True
@@ -129,7 +149,7 @@ class Search:
     def lower(self, state: SearchState):
         """The step for a state of these shapes, to be compiled."""
         shapes = batch_shapes(self.monitored, self.batch) * self.batches_per_step
-        return self.step.lower(state, *map(self.session.devices.split_shape, shapes))
+        return self.step.lower(state, *map(self.devices.split_shape, shapes))
 
     def before(self, state: SearchState, step: int) -> SearchState:
         return self.method.before(self, state, step)
@@ -149,7 +169,7 @@ class Search:
             figures |= {f"heldout_{k}": v for k, v in heldout.items()}
         figures |= self.method.end_epoch(self, state)
         # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
-        for_w, for_b = self.session.devices.replicate((Totals.zero(), Totals.zero()))
+        for_w, for_b = self.devices.replicate((Totals.zero(), Totals.zero()))
         return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
 
     def _batches(self, images: Images, epoch: int, stream: int, first: int):
@@ -157,38 +177,26 @@ class Search:
         order = {"seed": self.seed, "epoch": epoch, "stream": stream, "first": first}
         indices = list(batch_indices(len(images), self.batch, **order))
         # Of two sets the larger has batches left over: they come in another epoch's order.
-        parts = map(self.session.devices.part, indices[: self.steps_per_epoch - first])
+        parts = map(self.devices.part, indices[: self.steps_per_epoch - first])
         return images.batches(list(parts), seed=(self.seed, epoch, stream))
 
 
-def super_net(session: Session, method: Method, regime: str) -> SuperNet:
-    """The network that `config.search` searches in, as the method wants it."""
-    phase, a, dataset = session.config.search, session.config.architecture, session.dataset
-    net = SuperNet(
-        classes=dataset.classes,
-        cells=method.cells,
-        channels=phase.channels,
-        num_nodes=a.nodes,
-        s=a.s,
-        stem=phase.stem,
-        regime=regime,
-        auxiliary=phase.auxiliary_weight > 0,
-        image_channels=dataset.image_channels,
-        dtype=phase.dtype,
-    )
-    return method.net(net)
-
-
 class TwoStageSearch(Search):
-    """By any method: the architecture and W on images of their own, for all epochs."""
+    """Trains the architecture and W on disjoint splits, with any method, for all epochs."""
 
     regime = "search"
 
     def __init__(
-        self, session: Session, target: TargetNet, *, stage: int = 0, found: dict | None = None
+        self,
+        config: ConfigDict,
+        dataset: Dataset,
+        devices: Devices,
+        target: TargetNet,
+        *,
+        stage: int = 0,
+        found: dict | None = None,
     ):
-        config = session.config
-        self.for_w, self.for_b, self.heldout = divide_training(config, session.dataset)
+        self.for_w, self.for_b, self.heldout = divide_training(config, dataset)
         # As in the paper, whose validation half trains b.
         self.monitored = self.heldout or self.for_b
         self.accuracy_of = accuracy_of("two_stage", holds_out=self.heldout is not None)
@@ -197,7 +205,7 @@ class TwoStageSearch(Search):
         method = find_method(config.search.method)
         self.method = method(config, steps, stage=stage, found=found)
         self.batches_per_step, self.update = self.method.batches_per_step, self.method.update
-        super().__init__(session, steps, target)
+        super().__init__(config, dataset, devices, steps, target)
 
     def batches(self, epoch: int, first: int):
         for_w = self._batches(self.for_w, epoch, W_STREAM, first)
@@ -212,24 +220,35 @@ class TwoStageSearch(Search):
 class StagedSearch:
     """Searches one after the other, each shaped by the result of the one before it."""
 
-    def __init__(self, session: Session, target: TargetNet, stages: int):
-        self.session, self.target, self.stages = session, target, stages
+    def __init__(
+        self,
+        config: ConfigDict,
+        dataset: Dataset,
+        devices: Devices,
+        target: TargetNet,
+        stages: int,
+    ):
+        self.make = partial(TwoStageSearch, config, dataset, devices, target)
+        self.stages = stages
 
-    def run(self, number: int) -> dict:
+    def run(self, number: int, session: Session) -> dict:
+        """One search of all stages; those that an earlier session ended are read."""
         results: list[dict] = []
         for stage in range(self.stages):
-            found = results[-1] if results else None
-            task = TwoStageSearch(self.session, self.target, stage=stage, found=found)
-            file = f"search_{number}_stage_{stage + 1}.json"
-            results.append(once(self.session, file, partial(task.run, number)))
+            task = self.make(stage=stage, found=results[-1] if results else None)
+            phase = Phase("search", number, stage + 1)
+            results.append(once(session, phase, partial(task.run, number, session)))
         return results[-1] | {"seconds": add_seconds(results)}
 
 
-def make_search(session: Session, target: TargetNet) -> TwoStageSearch | StagedSearch:
+def make_search(
+    config: ConfigDict, dataset: Dataset, devices: Devices
+) -> TwoStageSearch | StagedSearch:
     """What runs the searches of a two-stage config."""
-    task = TwoStageSearch(session, target)
+    target = target_net(config, config.train, dataset)
+    task = TwoStageSearch(config, dataset, devices, target)
     stages = task.method.stages
-    return task if stages == 1 else StagedSearch(session, target, stages)
+    return task if stages == 1 else StagedSearch(config, dataset, devices, target, stages)
 
 
 class OneStageSearch(Search):
@@ -237,14 +256,14 @@ class OneStageSearch(Search):
 
     regime, batches_per_step, update = "one_stage", 1, staticmethod(joint_step)
 
-    def __init__(self, session: Session):
-        config = session.config
-        self.images, self.heldout = hold_out(config, session.dataset)
+    def __init__(self, config: ConfigDict, dataset: Dataset, devices: Devices):
+        self.images, self.heldout = hold_out(config, dataset)
         self.monitored = self.heldout or self.images
         self.accuracy_of = accuracy_of("one_stage", holds_out=self.heldout is not None)
         steps = len(self.images) // config.search.batch
         self.method = find_method(config.search.method)(config, steps)
-        super().__init__(session, steps, one_stage_net(session, config.search))
+        target = target_net(config, config.search, dataset)
+        super().__init__(config, dataset, devices, steps, target)
 
     def batches(self, epoch: int, first: int):
         return self._batches(self.images, epoch, W_STREAM, first)
@@ -256,29 +275,11 @@ class OneStageSearch(Search):
         if frozen > before:
             epoch = step // self.steps_per_epoch
             nodes = state.arch.frozen.size
-            self.session.say(
-                f"{self.name}: {frozen} of {nodes} nodes are frozen after epoch {epoch}"
-            )
+            self.say(f"{self.name}: {frozen} of {nodes} nodes are frozen after epoch {epoch}")
             self.finished = frozen == nodes
             if self.finished:
                 self.check(step)  # no step follows that it would be looked at with
         return state
-
-
-def one_stage_net(session: Session, phase, genotype: Genotype | None = None) -> TargetNet:
-    """The target net of a one-stage phase."""
-    a, dataset = session.config.architecture, session.dataset
-    return TargetNet(
-        genotype=genotype or random_genotype(0, num_nodes=a.nodes, s=a.s),
-        classes=dataset.classes,
-        cells=phase.cells,
-        channels=phase.channels,
-        stem=phase.stem,
-        regime="one_stage",
-        auxiliary=phase.auxiliary_weight > 0,
-        image_channels=dataset.image_channels,
-        dtype=phase.dtype,
-    )
 
 
 def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:

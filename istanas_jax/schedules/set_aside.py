@@ -10,48 +10,43 @@ from collections.abc import Iterable
 
 from istanas_jax.devices.parallel import is_leader, on_all_hosts
 from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import CHECKPOINTS, EARLIER, GENOTYPE, RESULT, TRAINED, Workdir
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
-from istanas_jax.runs.trained_network import FOLDER
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about, steps_in
 from istanas_jax.storage.files import write_whole
 
-EARLIER = "earlier"  # the folder of what was set aside, by the hash of its genotype
-RESULT = "result.json"
+PART = "retrain"  # of the config: what trains the cells
 
 
 def set_aside_others(session: Session, genotype: Genotype) -> None:
-    """Move retrainings of other cells than these, and what came of them, to `earlier/HASH`.
+    """Move trainings of other cells than these, and what came of them, to `earlier/HASH`.
 
-    To be called before genotype.json is written anew: it tells of what a retraining is that does
-    not say so itself, as those of earlier versions. What a kill interrupts, the next call does.
+    Call it before genotype.json is written anew: that file tells which cells a training is of, if
+    the training does not, as those of earlier versions. What a kill interrupts, the next call does.
     """
     if is_leader():
         workdir = session.workdir
-        for number in _numbers(workdir):
-            made_of = _made_of(workdir, number)
+        for phase in (Phase(PART, number) for number in _numbers(workdir)):
+            made_of = _made_of(workdir, phase)
             if made_of not in (None, genotype.digest):
-                _move(session, number, f"{EARLIER}/{made_of}")
+                _move(session, phase, f"{EARLIER}/{made_of}")
     on_all_hosts(True)
 
 
-def _parts(number: int) -> dict[str, str]:
-    """Where a retraining is in the folder of its run."""
-    return {
-        "figures": f"retrain_{number}.json",
-        "trained": f"{FOLDER}/{number}",
-        "checkpoints": f"checkpoints/retrain_{number}",
-    }
+def _parts(phase: Phase) -> tuple[str, str, str]:
+    """What a training leaves: result, network and checkpoints."""
+    return phase.file, f"{TRAINED}/{phase.number}", f"{CHECKPOINTS}/{phase.folder}"
 
 
 def _numbers(workdir: Workdir) -> list[int]:
-    """Of all retrainings that have left something."""
+    """The numbers of all trainings that have left something."""
     found = set()
     for folder, pattern in (
-        ("", r"retrain_(\d+)\.json"),
-        (FOLDER, r"(\d+)"),
-        ("checkpoints", r"retrain_(\d+)"),
+        ("", rf"{PART}_(\d+)\.json"),
+        (TRAINED, r"(\d+)"),
+        (CHECKPOINTS, rf"{PART}_(\d+)"),
     ):
         if (workdir / folder).exists():
             names = (re.fullmatch(pattern, path.name) for path in (workdir / folder).iterdir())
@@ -59,17 +54,16 @@ def _numbers(workdir: Workdir) -> list[int]:
     return sorted(found)
 
 
-def _made_of(workdir: Workdir, number: int) -> str | None:
-    """The hash of a retraining's genotype, as the first of its parts tells it."""
-    parts = _parts(number)
-    for about in _abouts(workdir / FOLDER, [number]):
+def _made_of(workdir: Workdir, phase: Phase) -> str | None:
+    """The hash of a training's genotype, as the first of its parts tells it."""
+    for about in _abouts(workdir / TRAINED, [phase.number]):
         return Genotype.from_dict(about["genotype"]).digest
-    figures = workdir.read(parts["figures"]) or {}
-    checkpoints = workdir / parts["checkpoints"]
-    for about in (figures, *_abouts(checkpoints, reversed(steps_in(checkpoints)))):
+    result = workdir.read(phase.file) or {}
+    checkpoints = workdir / CHECKPOINTS / phase.folder
+    for about in (result, *_abouts(checkpoints, reversed(steps_in(checkpoints)))):
         if "genotype_hash" in about:
             return about["genotype_hash"]
-    before = workdir.read("genotype.json")
+    before = workdir.read(GENOTYPE)
     return Genotype.from_dict(before).digest if before else None
 
 
@@ -82,20 +76,20 @@ def _abouts(folder, steps: Iterable[int]):
             continue
 
 
-def _move(session: Session, number: int, there: str) -> None:
-    workdir, phase = session.workdir, f"retrain {number}"
-    for part in (*_parts(number).values(), RESULT):  # the result is that of all retrainings
+def _move(session: Session, phase: Phase, there: str) -> None:
+    workdir = session.workdir
+    for part in (*_parts(phase), RESULT):  # the result is that of all trainings
         if (workdir / part).exists():
             target = workdir / f"{there}/{part}"
             if target.exists():
                 target.rmtree() if target.is_dir() else target.unlink()
             target.parent.mkdir(parents=True, exist_ok=True)
             (workdir / part).rename(target)
-    rows = [row for row in metrics.read(session.log.path) if row["phase"] == phase]
+    rows = [row for row in metrics.read(session.log.path) if row["phase"] == phase.title]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
-    write_whole(workdir / f"{there}/{phase.replace(' ', '_')}.jsonl", text.encode())
-    session.log.rewind(phase, -1)
+    write_whole(workdir / f"{there}/{phase.folder}.jsonl", text.encode())
+    session.log.rewind(phase.title, -1)
     session.say(
-        f"{phase} is of other cells than those found now: it is kept in {workdir / there}, and "
-        "the new cells are trained"
+        f"{phase.title} is of other cells than those found now: it is kept in {workdir / there}, "
+        "and the new cells are trained"
     )

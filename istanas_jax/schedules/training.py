@@ -6,14 +6,15 @@ import jax
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
-from istanas_jax.data.dataset import batch_indices
+from istanas_jax.data.dataset import Dataset, batch_indices
 from istanas_jax.data.splits import batch_shapes, hold_out
+from istanas_jax.devices.parallel import Devices
 from istanas_jax.networks.counting import count
 from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.runs.loop import fit
+from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 from istanas_jax.runs.trained_network import make_trained, save_trained
-from istanas_jax.space.genotype import Genotype
 from istanas_jax.training import optimizers
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
@@ -23,43 +24,27 @@ from istanas_jax.training.steps import evaluate_target, train_step
 STREAM = 2  # of the order in which images come
 
 
-def retrain_net(session: Session, genotype: Genotype) -> TargetNet:
-    """The network that `config.train` trains."""
-    phase, dataset = session.config.train, session.dataset
-    return TargetNet(
-        genotype=genotype,
-        classes=dataset.classes,
-        cells=phase.cells,
-        channels=phase.channels,
-        stem=phase.stem,
-        regime="one_stage" if phase.one_stage_norms else "retrain",
-        auxiliary=phase.auxiliary_weight > 0,
-        image_channels=dataset.image_channels,
-        dtype=phase.dtype,
-    )
-
-
 class TrainTask:
     """One network in training; `run` trains it from as many seeds as wanted.
 
     Args:
-      phase: the part of the config that says how.
-      kind: what the phase is called.
+      name: what its phases are called, one of `phases.NAMES`.
       coefficients: of the connections, where they are not absorbed yet.
     """
 
     def __init__(
         self,
-        session: Session,
+        config: ConfigDict,
+        dataset: Dataset,
+        devices: Devices,
         net: TargetNet,
-        phase: ConfigDict,
         *,
-        kind: str = "retrain",
+        name: str = "retrain",
         coefficients: Float[Array, "cells nodes s"] | None = None,
     ):
-        config, dataset = session.config, session.dataset
-        self.config, self.dataset, self.session = config, dataset, session
-        self.net, self.kind = net, kind
+        self.config, self.dataset, self.devices = config, dataset, devices
+        self.net, self.phase_name = net, name
+        phase = config.train
         self.origin = {"genotype_hash": net.genotype.digest}
         self.epochs, self.batch = phase.epochs, phase.batch
         self.images, self.heldout = hold_out(config, dataset)
@@ -71,7 +56,7 @@ class TrainTask:
         self.learning_rate = lambda step: float(rate(step))
         self.sgd = optimizers.sgd(phase.weights, rate)
         recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
-        self.step = session.devices.map(
+        self.step = devices.map(
             partial(train_step, net=net, sgd=self.sgd, recipe=recipe, coefficients=coefficients),
             2,
         )
@@ -79,15 +64,15 @@ class TrainTask:
         self.evaluate = Evaluator(
             partial(evaluate_target, net=net, recipe=recipe, coefficients=coefficients),
             self.batch,
-            session.devices,
+            devices,
         )
 
-    def run(self, number: int) -> dict:
+    def run(self, number: int, session: Session) -> dict:
         """One training, or what is left of it, and the only reading of the test split."""
         self.begin(number)
-        state, seconds = fit(self, self.start(), self.session)
+        state, seconds = fit(self, self.start(), session)
         trained = make_trained(self.net, state.params, state.stats, self.dataset)
-        save_trained(self.session.workdir.path, trained, number)
+        save_trained(session.workdir.path, trained, number)
         test = self.evaluate(state, self.dataset.test())
         figures = {"seed": self.seed, **self.origin, "seconds": seconds}
         figures |= {f"test_{key}": value for key, value in test.items()}
@@ -97,8 +82,9 @@ class TrainTask:
         return figures
 
     def begin(self, number: int) -> None:
-        """What follows is the training of this number."""
-        self.name, self.seed = f"{self.kind} {number}", self.config.seed + number
+        """Prepare the training of this number."""
+        self.phase = Phase(self.phase_name, number)
+        self.name, self.seed = self.phase.title, self.config.seed + number
         self.notes: dict = {}
         self.finished = False
 
@@ -108,25 +94,25 @@ class TrainTask:
         return TrainState.create(variables, self.sgd, self.seed)
 
     def shapes(self) -> TrainState:
-        """Of the state, without making one."""
+        """Shapes and dtypes of the initial state."""
         self.begin(0)
         return jax.eval_shape(self.start)
 
     def compile(self, state: TrainState) -> None:
         if not self._compiled:
-            self.step = self.session.devices.compile(self.lower(state))
+            self.step = self.devices.compile(self.lower(state))
             self.evaluate.compile(state, batch_shapes(self.images, self.batch))
             self._compiled = True
 
     def lower(self, state: TrainState):
         """The step for a state of these shapes, to be compiled."""
-        shapes = map(self.session.devices.split_shape, batch_shapes(self.images, self.batch))
+        shapes = map(self.devices.split_shape, batch_shapes(self.images, self.batch))
         return self.step.lower(state, *shapes)
 
     def batches(self, epoch: int, first: int):
         order = {"seed": self.seed, "epoch": epoch, "stream": STREAM, "first": first}
         indices = batch_indices(len(self.images), self.batch, **order)
-        parts = list(map(self.session.devices.part, indices))
+        parts = list(map(self.devices.part, indices))
         return self.images.batches(parts, seed=(self.seed, epoch, STREAM))
 
     def before(self, state: TrainState, step: int) -> TrainState:
@@ -143,4 +129,4 @@ class TrainTask:
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
             figures |= {f"heldout_{key}": value for key, value in heldout.items()}
-        return state.replace(totals=self.session.devices.replicate(Totals.zero())), figures
+        return state.replace(totals=self.devices.replicate(Totals.zero())), figures

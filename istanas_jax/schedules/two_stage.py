@@ -9,20 +9,22 @@ from istanas_jax.methods.search_accuracy import IMAGES, read_search
 from istanas_jax.runs.once import add_seconds, each_once
 from istanas_jax.runs.session import Session, open_session
 from istanas_jax.schedules.memory import check_memory
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.results import accuracies, write_architecture, write_report, write_result
 from istanas_jax.schedules.search import make_search
 from istanas_jax.schedules.set_aside import set_aside_others
-from istanas_jax.schedules.training import TrainTask, retrain_net
-from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.schedules.training import TrainTask
+from istanas_jax.space.genotype import Genotype
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The whole schedule; returns what result.json holds."""
     with open_session(config, workdir) as session:
-        check_memory(session)
+        dataset, devices = session.dataset, session.devices
+        check_memory(config, dataset, devices)
         searches, best = _search(session)
-        net = retrain_net(session, Genotype.from_dict(best["genotype"]))
-        task = TrainTask(session, net, config.train)
+        net = target_net(config, config.train, dataset, Genotype.from_dict(best["genotype"]))
+        task = TrainTask(config, dataset, devices, net)
         trainings = each_once(session, "retrain", config.train.runs, task.run)
         result = {
             "schedule": config.schedule,
@@ -38,7 +40,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """The first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
-        check_memory(session)
+        check_memory(config, session.dataset, session.devices)
         best = _search(session)[1]
         write_report(session)
         return best
@@ -46,16 +48,15 @@ def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 
 def _search(session: Session) -> tuple[list[dict], dict]:
     """All searches, and the one that did best on images that trained no weights."""
-    a = session.config.architecture
-    sized = retrain_net(session, random_genotype(0, num_nodes=a.nodes, s=a.s))
-    task = make_search(session, sized)
     config = session.config
+    task = make_search(config, session.dataset, session.devices)
     searches = each_once(session, "search", config.search.runs, task.run)
-    searches = [read_search(figures, config) for figures in searches]
-    best = max(searches, key=lambda figures: figures["accuracy"])
+    searches = [read_search(found, config) for found in searches]
+    best = max(searches, key=lambda found: found["accuracy"])
     genotype = Genotype.from_dict(best["genotype"])
     set_aside_others(session, genotype)
-    write_architecture(session, genotype, best["coefficients"])
+    net = target_net(config, config.train, session.dataset, genotype)
+    write_architecture(session, net, best["coefficients"])
     chosen = f" (the best of {len(searches)})" if len(searches) > 1 else ""
     session.say(
         f"search: {100 * best['accuracy']:.2f} % of {IMAGES[best['accuracy_of']]} right{chosen}, "

@@ -7,7 +7,7 @@ Given cells can be trained in the same way, and one-stage ISTA-NAS searched and 
 
 from ml_collections import ConfigDict
 
-from istanas_jax.look.report.facts import gather
+from istanas_jax.runs.folder import RESULT, SIZES
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
@@ -45,7 +45,7 @@ class AccuracyStudy(RunStudy):
         runs = []
         for number in range(self.seeds):
             folder = f"{name.replace(':', '_')}_{number}"
-            result = self.read(folder, "result.json")
+            result = self.read(folder, RESULT)
             if result is not None:
                 runs.append(self._run(folder, result))
         each = [value for run in runs for value in run["test_accuracies"]]
@@ -63,7 +63,7 @@ class AccuracyStudy(RunStudy):
         }
 
     def _run(self, folder: str, result: dict) -> dict:
-        counts = gather(self.folder / folder).counts
+        sizes = self.read(folder, SIZES)
         seconds = {phase: spent["total"] for phase, spent in result["seconds"].items()}
         # A run may hold several searches, of which one is used, and trainings, which are averaged.
         training = seconds.get("retrain", seconds.get("train", 0.0)) / len(result["seeds"])
@@ -73,7 +73,7 @@ class AccuracyStudy(RunStudy):
             "test_accuracies": result["test_accuracies"],
             "test_top5_accuracy": result["test_top5_accuracy"],
             "parameters": result["parameters"],
-            "multiply_adds": counts.multiply_adds if counts else None,
+            "multiply_adds": sizes and sizes["multiply_adds"],
             "search_s": seconds.get("search"),
             "train_s": training,
             "commit": self.commit(folder),

@@ -9,6 +9,7 @@ first.
 from dataclasses import asdict
 
 from istanas_jax.methods.search_accuracy import IMAGES, accuracy_of
+from istanas_jax.runs.folder import RESULT
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
@@ -54,7 +55,7 @@ class CorrelationStudy(RunStudy):
         """Both accuracies of a seed, if they are there."""
         found = self.found(method, number)
         name = f"{method}_retrain_{number}"
-        trained = self.read(name, "result.json")
+        trained = self.read(name, RESULT)
         if found is None or trained is None:
             return None
         key = "test_accuracy" if method == ONE_STAGE else "accuracy"

@@ -3,6 +3,8 @@
 from istanas_jax.devices.parallel import from_leader
 from istanas_jax.methods.search_accuracy import IMAGES
 from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import METRICS
+from istanas_jax.runs.phases import Phase, without_stage
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
@@ -31,7 +33,7 @@ class CurvesStudy(RunStudy):
         for number in range(self.seeds):
             own = method != ONE_STAGE
             folder = f"{method}_search" if own else f"{method}_{number}"
-            phases = (f"search {number}",) if own else ("search 0", "train 0")
+            phases = [Phase("search", number)] if own else [Phase("search"), Phase("train")]
             if curve := _curve(self._rows(folder), phases):
                 rows.append(
                     {"method": method, "seed": self.config.seed + number}
@@ -41,7 +43,7 @@ class CurvesStudy(RunStudy):
         return rows
 
     def _rows(self, folder: str) -> list[dict]:
-        path = self.folder / folder / metrics.METRICS
+        path = self.folder / folder / METRICS
         return from_leader(metrics.read(path) if path.exists() else [])
 
     def markdown(self, figures: dict) -> list[str]:
@@ -59,9 +61,9 @@ class CurvesStudy(RunStudy):
         drawings.over_time(figures["rows"], path)
 
 
-def _curve(rows: list[dict], phases: tuple[str, ...]) -> dict | None:
+def _curve(rows: list[dict], phases: list[Phase]) -> dict | None:
     """Minutes, accuracies and distances of z after each epoch of these phases."""
-    rows = [row for phase in phases for row in rows if _of(row["phase"], phase)]
+    rows = [row for phase in phases for row in rows if without_stage(row["phase"]) == phase.title]
     key = next((key for key in SHOWN if any(key in row for row in rows)), None)
     if key is None:
         return None
@@ -83,11 +85,6 @@ def _curve(rows: list[dict], phases: tuple[str, ...]) -> dict | None:
         "distance": [d for _, d in moved],  # cells x nodes, per epoch
         "seconds": round(so_far, 1),
     }
-
-
-def _of(phase: str, wanted: str) -> bool:
-    """ "search 0 stage 2" is of "search 0"."""
-    return phase == wanted or phase.startswith(f"{wanted} ")
 
 
 def _line(row: dict) -> list[str]:

@@ -12,6 +12,8 @@ from ml_collections import ConfigDict
 from istanas_jax.config.files import keep_method
 from istanas_jax.devices.parallel import from_leader, is_leader
 from istanas_jax.methods.search_accuracy import read_search
+from istanas_jax.runs.folder import RESULT, STARTED
+from istanas_jax.runs.phases import Phase
 from istanas_jax.schedules import one_stage, retrain, two_stage
 from istanas_jax.studies.base import Job, Study
 from istanas_jax.studies.names import ONE_STAGE
@@ -84,7 +86,7 @@ class RunStudy(Study):
         config.search.runs = self.seeds
 
         def done() -> bool:
-            return all(self.read(name, f"search_{i}.json") for i in range(self.seeds))
+            return all(self.read(name, Phase("search", i).file) for i in range(self.seeds))
 
         return Job(name, name, done, lambda: two_stage.search(config, self.folder / name))
 
@@ -106,7 +108,7 @@ class RunStudy(Study):
     def _trained(self, name: str, number: int, runs: int | None = None) -> bool:
         """Whether the run came to its end, with all seeds it is to have."""
         first, runs = self.seed_of(number), runs or self.config.train.runs
-        result = self.read(name, "result.json") or {"seeds": []}
+        result = self.read(name, RESULT) or {"seeds": []}
         return result["seeds"][:runs] == list(range(first, first + runs))
 
     def one_stage(self, number: int) -> Job:
@@ -125,7 +127,7 @@ class RunStudy(Study):
         config = self.two_stage_config(method, number)
 
         def done() -> bool:
-            searches = (self.read(name, "result.json") or {"search": ()})["search"]
+            searches = (self.read(name, RESULT) or {"search": ()})["search"]
             return len(searches) == config.search.runs and self._trained(name, number)
 
         return Job(name, f"run {method}", done, lambda: two_stage.run(config, self.folder / name))
@@ -142,12 +144,12 @@ class RunStudy(Study):
     def found(self, method: str, number: int) -> dict | None:
         """What a search came to."""
         if method == ONE_STAGE:
-            return self.read(f"{ONE_STAGE}_{number}", "result.json")
-        figures = self.read(f"{method}_search", f"search_{number}.json")
+            return self.read(f"{ONE_STAGE}_{number}", RESULT)
+        figures = self.read(f"{method}_search", Phase("search", number).file)
         return figures and read_search(figures, self.two_stage_config(method))
 
     def commit(self, folder: str) -> str:
-        return (self.read(folder, "started.json") or {}).get("commit") or "unknown"
+        return (self.read(folder, STARTED) or {}).get("commit") or "unknown"
 
     def budget(self) -> str:
         """In words: what every method was given."""

@@ -27,11 +27,10 @@ from istanas_jax.data.splits import batch_shapes
 from istanas_jax.devices.parallel import AXIS, Devices
 from istanas_jax.methods import METHODS, find_method
 from istanas_jax.methods.tables import SKIP, TableArch, TableMethod
-from istanas_jax.schedules.outline import make_session
-from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, one_stage_net
-from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.schedules.nets import target_net
+from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
+from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.connections import NUM_OPS
-from istanas_jax.space.genotype import random_genotype
 from istanas_jax.training.objective import Recipe
 
 # Numbers that change no program, and where what they do is tested.
@@ -113,17 +112,13 @@ class Effects:
     def __init__(self, config: ConfigDict, phase: str):
         self.config = config
         dataset = digits(repr(config.data.to_dict()))
-        session = make_session(config, dataset, Devices(), print)
-        a = config.architecture
-        cells = random_genotype(0, num_nodes=a.nodes, s=a.s)
+        given = config, dataset, Devices()
         if phase == "train":
-            one_stage = config.schedule == "one_stage"
-            net = one_stage_net(session, config.train, cells) if one_stage else None
-            self.task = TrainTask(session, net or retrain_net(session, cells), config.train)
+            self.task = TrainTask(*given, target_net(config, config.train, dataset))
         elif config.schedule == "one_stage":
-            self.task = OneStageSearch(session)
+            self.task = OneStageSearch(*given)
         else:
-            self.task = TwoStageSearch(session, retrain_net(session, cells))
+            self.task = TwoStageSearch(*given, target_net(config, config.train, dataset))
         self.task.begin(0)
         self.recipe = inspect.unwrap(self.task.step).keywords["recipe"]
         self.names = ["net", "sizes", "seen", "images", "rates", "sgd"]
@@ -148,7 +143,7 @@ class Effects:
         parts = ("images", "for_w", "for_b", "heldout")
         found = [digest(getattr(task, part)) for part in parts if hasattr(task, part)]
         first = [np.asarray(part).tobytes() for part in next(iter(task.batches(0, 0)))]
-        return found, first, digest(task.session.dataset.test())
+        return found, first, digest(task.dataset.test())
 
     def rates(self):
         return [self.task.learning_rate(step) for step in range(self.task.steps_per_epoch * 2)]
@@ -218,7 +213,7 @@ class Effects:
     def recovery(self):
         arch = self._arch
         state = self.method.state(None, arch, SimpleNamespace(init=lambda b: ()))
-        one = jnp.zeros((len(self.task.session.devices),))
+        one = jnp.zeros((len(self.task.devices),))
         return [
             str(jax.make_jaxpr(self.method._freeze)(state)),
             str(jax.make_jaxpr(self.method._recover)((arch, state.uncertified), one)),
@@ -268,8 +263,8 @@ def read_by_step(phase: str) -> frozenset[str]:
     step = partial(step.func, **step.keywords | {"recipe": watched})
     batches = getattr(task, "batches_per_step", 1)
     images = getattr(task, "monitored", None) or task.images
-    shapes = map(task.session.devices.split_shape, batch_shapes(images, task.batch) * batches)
-    jax.make_jaxpr(task.session.devices.map(step, 2 * batches))(task.shapes(), *shapes)
+    shapes = map(task.devices.split_shape, batch_shapes(images, task.batch) * batches)
+    jax.make_jaxpr(task.devices.map(step, 2 * batches))(task.shapes(), *shapes)
     return frozenset(read)
 
 

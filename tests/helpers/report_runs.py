@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.schedules.results import sizes_of
 from istanas_jax.space import connections
 from istanas_jax.space.connections import max_candidates, num_candidates
 from istanas_jax.space.genotype import Genotype
@@ -108,6 +110,9 @@ def make_run(
     write_rows(folder / "metrics.jsonl", rows)
     if replay:
         write_rows(folder / "replay.jsonl", moves)
+    net = TargetNet(Genotype.from_dict(genotype), whole["data"]["classes"], cells=5, channels=16)
+    net = net.clone(image_channels=whole["data"]["image_channels"])
+    (folder / "sizes.json").write_text(json.dumps(sizes_of(net, whole["data"]["image_size"])))
     if finished:
         figures = {"seed": 0, "test_accuracy": 0.9889, "seconds": rows[-1]["seconds"]}
         (folder / "retrain_0.json").write_text(json.dumps(figures))

@@ -6,7 +6,7 @@ import numpy as np
 from places import ROOT
 
 from istanas_jax.config.files import load_config
-from istanas_jax.schedules.training import retrain_net
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.space.genotype import random_genotype
 
 # What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
@@ -40,7 +40,7 @@ def tiny(*overrides):
 
 
 def two_nodes(session):
-    return retrain_net(session, random_genotype(0, num_nodes=2))
+    return target_net(session.config, session.config.train, session.dataset)
 
 
 def rows(workdir, name="metrics.jsonl"):
@@ -51,7 +51,7 @@ def timeless(workdir):
     return [row | {"seconds": 0, "images_per_second": 0} for row in rows(workdir)]
 
 
-def fake_run(number, accuracies, genotypes=None):
+def fake_run(number, session, accuracies, genotypes=None):
     """What a search gives, in place of `TwoStageSearch.run`."""
     genotype = genotypes[number] if genotypes else random_genotype(number, num_nodes=2)
     return {

@@ -11,6 +11,7 @@ from istanas_jax.cli.main import main
 from istanas_jax.judge import fit, regression
 from istanas_jax.look import judgement
 from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import REPLAY
 from istanas_jax.space.connections import OPERATIONS, flat_index
 from istanas_jax.space.genotype import Genotype, load, random_genotype
 
@@ -85,7 +86,7 @@ def test_other_cells_are_refused(name, capsys):
 
 def test_judge_of_a_run_follows_its_search(tmp_path, capsys):
     good, bad = load("PC_DARTS_cifar").supports(), [cell_of("max_pool_3x3")] * 2
-    with metrics.MetricsLog(tmp_path, metrics.REPLAY) as replay:
+    with metrics.MetricsLog(tmp_path, REPLAY) as replay:
         for step, support in enumerate((bad, good)):
             replay.write({"phase": "search 0", "step": step, "support": support})
     (row,) = judgement.judge_all([str(tmp_path)])
@@ -103,7 +104,7 @@ def test_nothing_to_judge_is_one_sentence(words, tmp_path, capsys):
 
 @pytest.mark.parametrize("support", [None, 7, [[1]], [[[0, 99]] * 4] * 2, [[["a", 1]] * 4] * 2])
 def test_damaged_replay_is_one_sentence(support, tmp_path, capsys):
-    with metrics.MetricsLog(tmp_path, metrics.REPLAY) as replay:
+    with metrics.MetricsLog(tmp_path, REPLAY) as replay:
         replay.write({"phase": "search 0", "step": 3, "support": support})
     assert main(["judge", str(tmp_path)]) == 2
     assert "replay.jsonl is damaged: the row of step 3" in capsys.readouterr().err

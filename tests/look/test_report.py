@@ -149,7 +149,8 @@ def test_sizes_add_up(run, page):
     cells = re.findall(r"<tr><th scope=\"row\">cell (\d).*?<td>([\d,]+)</td>", page.text)
     assert [int(number) for number, _ in cells] == list(range(5))
     whole = sum(int(count.replace(",", "")) for _, count in cells)
-    assert whole == sum(work.parameters for work in facts.counts.cells) < facts.counts.parameters
+    assert whole == sum(cell["parameters"] for cell in facts.sizes["cells"])
+    assert whole < facts.sizes["parameters"]
 
 
 def test_what_differs_from_the_config_file(tmp_path):

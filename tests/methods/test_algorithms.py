@@ -15,9 +15,9 @@ from istanas_jax.bench.recovery import oracle
 from istanas_jax.config.files import load_config
 from istanas_jax.networks.supernet import keep_inactive
 from istanas_jax.runs.session import open_session
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import TwoStageSearch
-from istanas_jax.schedules.training import retrain_net
-from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.space.genotype import Genotype
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ class PaperLoop:
 
     def gradients(self, images, labels):
         """Of W and of the coefficients; each device has batch norms of its own."""
-        dataset, parts = self.task.session.dataset, len(jax.devices())
+        dataset, parts = self.task.dataset, len(jax.devices())
         x = (images / 255.0 - dataset.mean) / dataset.std
 
         def loss(W, w_S, support, x, labels):
@@ -159,7 +159,8 @@ def test_search_is_algorithm_1(every, first, tmp_path):
     """To the letter (every step, W first), and as the release has it (every epoch, b first)."""
     config = config_of(f"search.ista.recovery.every={every}", f"search.ista.first_update={first}")
     with open_session(config, tmp_path) as session:
-        task = TwoStageSearch(session, retrain_net(session, random_genotype(0, num_nodes=2)))
+        target = target_net(config, config.train, session.dataset)
+        task = TwoStageSearch(config, session.dataset, session.devices, target)
         task.begin(0)
         expected = PaperLoop(task, config)
         supports = expected.run()
@@ -171,7 +172,7 @@ def test_search_is_algorithm_1(every, first, tmp_path):
             return outcome(search, state)
 
         task.method.outcome = look
-        found = task.run(0)
+        found = task.run(0, session)
     state = seen[0]
     assert len({str(support) for support in supports}) > 1  # something was decided
     steps = 3 * task.steps_per_epoch

@@ -16,7 +16,7 @@ from istanas_jax.networks.counting import count
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.plan import estimate, table
 from istanas_jax.schedules import memory
-from istanas_jax.schedules.outline import Outline, make_session
+from istanas_jax.schedules.outline import Outline
 from istanas_jax.space.genotype import random_genotype
 
 TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.train.cells=1"]
@@ -31,8 +31,8 @@ def check_estimates(measured):
     """
     config = load_config(str(ROOT / "configs" / "digits.py:tiny"), TINY)
     dataset = load_dataset(config.data)
-    session = make_session(config, dataset, estimate.Devices(jax.devices()[:1]), print)
-    for phase, found in zip(memory.phases(session), measured, strict=True):
+    devices = estimate.Devices(jax.devices()[:1])
+    for phase, found in zip(memory.needs(config, dataset, devices), measured, strict=True):
         need = phase.need.of(found["batch_per_chip"])
         assert 0.8 * need <= found["memory"] <= 4 * need, phase.name
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import METRICS
 from istanas_jax.runs.metrics import MetricsLog, read
 
 
@@ -22,7 +23,7 @@ def test_numbers_of_any_kind_become_plain(tmp_path):
             row("search 0", np.int64(3), accuracy=jnp.float32(0.5), distance=jnp.ones(2))
             | {"pair": (1, np.bool_(True)), "nothing": None, "nested": {"b": np.float32(2)}}
         )
-    assert read(tmp_path / "new" / metrics.METRICS) == [
+    assert read(tmp_path / "new" / METRICS) == [
         row("search 0", 3, accuracy=0.5, distance=[1.0, 1.0], pair=[1, True], nothing=None)
         | {"nested": {"b": 2.0}}
     ]
@@ -51,7 +52,7 @@ def test_a_row_is_on_disk_at_once(tmp_path):
     "rest", [b'{"phase": "sea', b'{"phase": "search 0"}', b"\0\0\0\n", b"\xff"]
 )
 def test_a_half_written_last_line_is_dropped(tmp_path, rest):
-    path = tmp_path / metrics.METRICS
+    path = tmp_path / METRICS
     with MetricsLog(tmp_path) as log:
         log.write(row("search 0", 1))
     whole = path.read_bytes()
@@ -64,7 +65,7 @@ def test_a_half_written_last_line_is_dropped(tmp_path, rest):
 
 
 def test_a_broken_line_before_the_last_is_an_error(tmp_path):
-    path = tmp_path / metrics.METRICS
+    path = tmp_path / METRICS
     path.write_text('{"phase": "search 0", "step": 1}\noops\n{"phase": "search 0", "step": 2}\n')
     with pytest.raises(ValueError, match="line 2: not JSON"):
         read(path)
@@ -88,7 +89,7 @@ def test_a_resumed_run_leaves_the_file_of_a_straight_one(tmp_path):
         for each in straight[4:]:
             resumed.write(each)
     assert resumed.path.read_bytes() == log.path.read_bytes()
-    assert [path.name for path in resumed.path.parent.glob("*metrics*")] == [metrics.METRICS]
+    assert [path.name for path in resumed.path.parent.glob("*metrics*")] == [METRICS]
 
 
 def test_rewind_touches_its_phase_only(tmp_path):
@@ -141,4 +142,4 @@ def test_works_without_tensorboard(tmp_path, monkeypatch):
     with MetricsLog(tmp_path) as log:
         log.write(row("search 0", 1))
         log.rewind("search 0", 0)
-    assert [path.name for path in tmp_path.iterdir()] == [metrics.METRICS]
+    assert [path.name for path in tmp_path.iterdir()] == [METRICS]

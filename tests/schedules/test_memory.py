@@ -13,7 +13,7 @@ from istanas_jax.devices.parallel import Devices
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.schedules import memory
-from istanas_jax.schedules.outline import make_session, outline
+from istanas_jax.schedules.outline import outline
 from istanas_jax.space.genotype import load
 
 CIFAR = "configs/cifar10_two_stage.py"
@@ -29,9 +29,10 @@ MEASURED = {  # of the README: temporary bytes of a step at batch 64, and what t
 }
 
 
-def session(*overrides, spec=CIFAR):
+def outlined(*overrides, spec=CIFAR):
+    """Config, data set and devices: what a run's tasks are built of."""
     config = load_config(spec, [f"--config.{override}" for override in overrides])
-    return make_session(config, outline(config.data), Devices(), print)
+    return config, outline(config.data), Devices()
 
 
 @pytest.mark.parametrize("net", MEASURED)
@@ -42,7 +43,7 @@ def test_estimates_are_rather_low(net):
 
 def test_bfloat16_and_pieces_take_less():
     whole, half, pieces = (
-        {phase.name: phase for phase in memory.phases(session(*overrides))}["search"]
+        {phase.name: phase for phase in memory.needs(*outlined(*overrides))}["search"]
         for overrides in ([], ["search.dtype=bfloat16"], ["search.microbatches=4"])
     )
     assert half.need.per_image * 2 == whole.need.per_image
@@ -58,10 +59,10 @@ def test_bfloat16_and_pieces_take_less():
 )
 def test_too_much_is_refused_with_what_would_fit(overrides, advice):
     with pytest.raises(ValueError, match=r"needs about .* GiB of memory or more, ") as error:
-        memory.check_memory(session(*overrides))
+        memory.check_memory(*outlined(*overrides))
     fits = re.search(advice, str(error.value))
     assert fits, error.value
-    memory.check_memory(session(*overrides, fits[0].removesuffix(" would fit")))
+    memory.check_memory(*outlined(*overrides, fits[0].removesuffix(" would fit")))
 
 
 def test_free_memory_of_this_machine():
@@ -89,4 +90,4 @@ def test_dry_run_writes_nothing(tmp_path, capsys):
 )
 def test_sizes_that_do_not_go_together_are_found_at_the_start(overrides, sentence):
     with pytest.raises(ValueError, match=sentence):
-        memory.check_memory(session(*overrides, spec="configs/digits.py:tiny"))
+        memory.check_memory(*outlined(*overrides, spec="configs/digits.py:tiny"))

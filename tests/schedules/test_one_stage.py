@@ -17,10 +17,12 @@ from istanas_jax.methods.ista import IstaState, epoch_step
 from istanas_jax.networks.absorption import absorb
 from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.runs import loop, metrics
+from istanas_jax.runs.folder import REPLAY
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.runs.session import open_session
 from istanas_jax.runs.trained_network import load_trained
-from istanas_jax.schedules import one_stage
+from istanas_jax.schedules import one_stage, search
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import random_genotype
@@ -101,7 +103,7 @@ def joint(tmp_path_factory):
     """A compiled one-stage search and its first state."""
     config = tiny()
     with open_session(config, tmp_path_factory.mktemp("one") / "run") as session:
-        task = OneStageSearch(session)
+        task = OneStageSearch(config, session.dataset, session.devices)
         task.begin(0)
         state = session.devices.replicate(task.start())
         task.compile(state)
@@ -109,9 +111,9 @@ def joint(tmp_path_factory):
 
 
 def steps(task, state, count):
-    state = task.session.devices.replicate(state)
+    state = task.devices.replicate(state)
     for batch in list(task.batches(0, 0))[:count]:
-        state, _ = task.step(state, *map(task.session.devices.split, batch))
+        state, _ = task.step(state, *map(task.devices.split, batch))
     return jax.device_get(state)
 
 
@@ -229,7 +231,7 @@ def test_resumed_in_both_phases_and_at_the_switch(tmp_path, monkeypatch, capsys)
     resumed = one_stage.run(config, run)
 
     assert timeless(run) == timeless(tmp_path / "straight")
-    replay, expected = (metrics.read(f / metrics.REPLAY) for f in (run, tmp_path / "straight"))
+    replay, expected = (metrics.read(f / REPLAY) for f in (run, tmp_path / "straight"))
     assert replay == expected
     assert np.all(replay[-1]["frozen"])
     assert resumed["test_accuracies"] == straight["test_accuracies"]
@@ -247,8 +249,9 @@ def test_switch_loses_nothing(joint, tmp_path):
         weights = coefficients(state.arch)
         found = task.result(session.devices.replicate(state), {})
         genotype = one_stage.Genotype.from_dict(found["genotype"])
-        net = one_stage.one_stage_net(session, config.train, genotype)
-        train = TrainTask(session, net, config.train, kind="train", coefficients=weights)
+        dataset, devices = session.dataset, session.devices
+        net = target_net(config, config.train, dataset, genotype)
+        train = TrainTask(config, dataset, devices, net, name="train", coefficients=weights)
         start = one_stage.switch(state, task, train)
         split = session.dataset.train.take(slice(0, 64))
         after = train.evaluate(session.devices.replicate(start), split)
@@ -272,10 +275,11 @@ def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, ca
     def fitted(task, state, session):
         return loop.Fitted(session.devices.replicate(state), {"total": 1.0})
 
-    monkeypatch.setattr(one_stage, "fit", fitted)
+    monkeypatch.setattr(search, "fit", fitted)
     monkeypatch.setattr(OneStageSearch, "result", lambda *_: _figures())
     with open_session(tiny(), tmp_path / "run") as session:
-        _, found = one_stage._search(OneStageSearch(session), session)
+        task = OneStageSearch(session.config, session.dataset, session.devices)
+        _, found = one_stage._search(task, session)
     assert found["frozen_by_limit"] == 4
     assert "after 4 epochs 4 nodes have not come to rest" in capsys.readouterr().out
 

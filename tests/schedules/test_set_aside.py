@@ -15,9 +15,10 @@ from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.runs.session import open_session
 from istanas_jax.runs.trained_network import load_trained, make_trained, save_trained
 from istanas_jax.schedules import retrain, two_stage
+from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.schedules.set_aside import set_aside_others
-from istanas_jax.schedules.training import TrainTask, retrain_net
+from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype, random_genotype
 
 # Node 1 takes node 0 instead of c_{k-1}: the weights of the first fit the second.
@@ -96,7 +97,8 @@ def test_trainings_that_do_not_say_what_they_are_of(tmp_path):
         figures = {"seed": 0, "seconds": {"total": 1.0}, "test_accuracy": 0.5}
         session.workdir.write("retrain_0.json", figures)
         session.workdir.write("genotype.json", old.to_dict())
-        net = retrain_net(session, old).clone(auxiliary=False)
+        config = session.config
+        net = target_net(config, config.train, session.dataset, old).clone(auxiliary=False)
         variables = init_target(net, jax.random.key(0), session.dataset.image_size)
         save_trained(tmp_path, make_trained(net, *variables.values(), session.dataset))
         set_aside_others(session, old)

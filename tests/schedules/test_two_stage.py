@@ -36,15 +36,14 @@ def searching(tmp_path_factory):
     """A search task compiled once, and a way to run it in another folder."""
     config = tiny("checkpoint.every_steps=4")
     with open_session(config, tmp_path_factory.mktemp("search") / "run") as session:
-        task = TwoStageSearch(session, two_nodes(session))
+        task = TwoStageSearch(config, session.dataset, session.devices, two_nodes(session))
         task.begin(0)
         task.compile(session.devices.replicate(task.start()))
 
     def run(workdir, every="epoch"):
         with open_session(config, workdir) as session:
-            task.session = session
             task.method.every = recovery_interval(every, task.steps_per_epoch)
-            return task.run(0)
+            return task.run(0, session)
 
     return task, run
 
@@ -54,10 +53,10 @@ def test_accuracies_of_searches_name_their_images(tmp_path, holdout):
     config = tiny(f"data.holdout_fraction={holdout}")
     one_stage = load_config(str(ROOT / "configs" / "digits.py:one_stage_tiny"))
     with open_session(config, tmp_path) as session:
-        two = TwoStageSearch(session, two_nodes(session))
-        with session.config.unlocked():
-            session.config.update({key: one_stage[key] for key in ("search", "train")})
-        one = OneStageSearch(session)
+        two = TwoStageSearch(config, session.dataset, session.devices, two_nodes(session))
+        with config.unlocked():
+            config.update({key: one_stage[key] for key in ("search", "train")})
+        one = OneStageSearch(config, session.dataset, session.devices)
     assert [two.accuracy_of, one.accuracy_of] == (["heldout"] * 2 if holdout else ["b", "training"])
     expected = [one.heldout] * 2 if holdout else [two.for_b, one.images]
     assert [len(two.monitored), len(one.monitored)] == list(map(len, expected))
@@ -146,7 +145,7 @@ def test_changes_are_counted_after_the_budget_decided(searching, tmp_path):
     """A budget of pools only: what z would have, and does not get, is no change."""
     task, run = searching
     sizes = {"nodes": 2, "s": 2}
-    size = task.session.dataset.image_size
+    size = task.dataset.image_size
     pools = np.array([[[0, 1]] * 2] * 2)
     least = Budget(task.target, size, limits=(10**9, 0), **sizes).total(pools)[0]
     task.method.budget = Budget(task.target, size, limits=(int(least), 0), **sizes)
@@ -260,12 +259,12 @@ def after_two_steps(config, workdir, make):
     states = []
     with open_session(config, workdir) as session:
         for count in (1, 2):
-            session.devices = Devices(jax.local_devices()[:count])
-            task = make(session)
+            devices = Devices(jax.local_devices()[:count])
+            task = make(session, devices)
             task.begin(0)
-            state = session.devices.replicate(task.start())
+            state = devices.replicate(task.start())
             for batch in list(task.batches(0, 0))[:2]:
-                state, totals = task.step(state, *map(session.devices.split, batch))
+                state, totals = task.step(state, *map(devices.split, batch))
             assert int(state.step) == 2
             states.append(jax.device_get((state, totals)))
     return states
@@ -281,7 +280,10 @@ def assert_equal_but_for_sums(one, two):
 def test_training_on_two_devices_gives_what_one_gives(tmp_path):
     """With batch statistics shared; search does so in test_hosts."""
     config = tiny("train.sync_norms=True", "train.drop_path=0.3", "train.cutout=3")
-    make = lambda session: TrainTask(session, two_nodes(session), config.train)  # noqa: E731
+
+    def make(session, devices):
+        return TrainTask(config, session.dataset, devices, two_nodes(session))
+
     assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
 
 

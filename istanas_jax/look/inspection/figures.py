@@ -17,14 +17,21 @@ from istanas_jax.look.inspection.arch import (
     read_replay,
 )
 from istanas_jax.look.inspection.files import (
-    TRAINED,
     Checkpoint,
     newest_whole,
     open_checkpoint,
     phases_in,
     size_of,
 )
-from istanas_jax.runs.folder import phase_epochs
+from istanas_jax.runs.folder import (
+    CHECKPOINTS,
+    GENOTYPE,
+    REPLAY,
+    RESULT,
+    TRAINED,
+    phase_epochs,
+)
+from istanas_jax.runs.phases import Phase
 from istanas_jax.space.genotype_checks import suggest
 from istanas_jax.storage.checkpoint_files import CheckpointError, steps_in
 from istanas_jax.storage.files import write_whole
@@ -88,8 +95,8 @@ def _run(checkpoint: Checkpoint) -> dict | None:
     workdir = checkpoint.workdir
     if workdir is None:
         return None
-    result = checkpoint.file("result.json")
-    folder = workdir / "checkpoints"
+    result = checkpoint.file(RESULT)
+    folder = workdir / CHECKPOINTS
     phases = phases_in(folder) if folder.exists() else []
     return {
         "path": os.fspath(workdir.path),
@@ -128,19 +135,19 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
         }
     if "genotype" in checkpoint.about:
         return {"source": "checkpoint", "genotype": checkpoint.about["genotype"]}
-    genotype = checkpoint.file("genotype.json")
+    genotype = checkpoint.file(GENOTYPE)
     if genotype is None:
         return None
-    found = {"source": "genotype.json", "genotype": genotype}
-    if str(checkpoint.about.get("phase")).startswith("train "):
+    found = {"source": GENOTYPE, "genotype": genotype}
+    if checkpoint.about.get("phase") == Phase("train").title:
         # One-stage: until they are absorbed the coefficients are beside the network.
-        search = checkpoint.file("search_0.json") or {}
+        search = checkpoint.file(Phase("search").file) or {}
         found["coefficients"] = search.get("coefficients")
     return found
 
 
 def _replay(checkpoint: Checkpoint) -> Replay | None:
-    log = checkpoint.workdir and checkpoint.workdir / "replay.jsonl"
+    log = checkpoint.workdir and checkpoint.workdir / REPLAY
     if not log or not log.exists():
         return None
     lines = log.read_text().splitlines()

@@ -12,7 +12,8 @@ from typing import TypeVar
 import numpy as np
 from etils import epath
 
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.runs.folder import CHECKPOINTS, CONFIG, TRAINED, Workdir
+from istanas_jax.runs.phases import phases_named
 from istanas_jax.storage.checkpoint_files import (
     COMMITTED,
     FORMAT,
@@ -27,7 +28,6 @@ from istanas_jax.storage.checkpoint_files import (
 from istanas_jax.storage.files import as_path, in_bucket
 
 T = TypeVar("T")
-TRAINED = "trained"  # beside "checkpoints": the networks that a run ended with
 AT_ONCE = 32 << 20  # bytes of arrays in memory at a time
 
 
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @functools.cached_property
     def config(self) -> dict:
-        return self.file("config.json") or {}
+        return self.file(CONFIG) or {}
 
 
 class DamagedError(CheckpointError):
@@ -112,16 +112,16 @@ def _steps_of(path: str | os.PathLike) -> Iterator[epath.Path]:
     if names & {"state", "about", COMMITTED}:
         yield path
         return
-    if path.name == "checkpoints" and "checkpoints" not in names:
-        path, names = path.parent, {"checkpoints"}
+    if path.name == CHECKPOINTS and CHECKPOINTS not in names:
+        path, names = path.parent, {CHECKPOINTS}
     phases = [path]
-    if "checkpoints" in names:
-        folder = path / "checkpoints"
+    if CHECKPOINTS in names:
+        folder = path / CHECKPOINTS
         phases = [folder / phase for phase in reversed(phases_in(folder))]
     found = [phase / str(step) for phase in phases for step in reversed(steps_in(phase))]
     if found:
         yield from found
-    elif {"config.json", "checkpoints"} & names or path.parent.name == "checkpoints":
+    elif {CONFIG, CHECKPOINTS} & names or path.parent.name == CHECKPOINTS:
         raise CheckpointError(f"{path} is of a run that has saved no checkpoint yet")
     else:
         raise CheckpointError(f"{path} {'holds' if names else 'is empty: it holds'} no checkpoint")
@@ -145,11 +145,7 @@ def _names(path: epath.Path) -> set[str]:
 
 def phases_in(folder: epath.Path) -> list[str]:
     """Folders of steps in the order in which a run goes through them."""
-    found = []
-    for path in folder.iterdir():
-        if name := re.fullmatch(r"(search|train|retrain)_(\d+)(?:_stage_(\d+))?", path.name):
-            found.append((name[1] != "search", int(name[2]), int(name[3] or 0), path.name))
-    return [name for *_, name in sorted(found)]
+    return [phase.folder for phase in phases_named(path.name for path in folder.iterdir())]
 
 
 def _open_step(path: epath.Path) -> Checkpoint:
@@ -170,7 +166,7 @@ def _open_step(path: epath.Path) -> Checkpoint:
     except ValueError as error:
         raise _damaged(path, error) from error
     phase = path.parent
-    above = {"checkpoints": phase.parent.parent, TRAINED: phase.parent}
+    above = {CHECKPOINTS: phase.parent.parent, TRAINED: phase.parent}
     workdir = above.get(TRAINED if phase.name == TRAINED else phase.parent.name)
     return Checkpoint(path, workdir and Workdir(workdir, writes=False), about)
 

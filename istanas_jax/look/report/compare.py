@@ -18,6 +18,7 @@ from istanas_jax.runs.progress import format_seconds
 from istanas_jax.storage.files import as_path, write_whole
 
 NAME = "comparison.html"
+UNKNOWN = ("unknown", "")  # shown, and sorted by
 
 
 def write(workdirs: Sequence[str | os.PathLike], out: str | os.PathLike = NAME) -> epath.Path:
@@ -70,9 +71,9 @@ def shown_accuracy(run: Facts) -> tuple[str, Any]:
 
 
 def shown_parameters(run: Facts) -> tuple[str, Any]:
-    counted = run.counts.parameters if run.counts else None
+    counted = run.sizes["parameters"] if run.sizes else None
     parameters = run.result["parameters"] if run.result else counted
-    return (f"{parameters:,}", parameters) if parameters else ("", "")
+    return (f"{parameters:,}", parameters) if parameters else UNKNOWN
 
 
 def shown_seconds(run: Facts) -> tuple[str, Any]:
@@ -83,13 +84,13 @@ def shown_seconds(run: Facts) -> tuple[str, Any]:
 def _results(runs: Sequence[Facts], names: Sequence[str]) -> Html:
     rows = []
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
-        adds = run.counts.multiply_adds if run.counts else None
+        adds = run.sizes["multiply_adds"] if run.sizes else None
         rows.append(
             [
                 named(number, name),
                 shown_accuracy(run),
                 shown_parameters(run),
-                (in_short(adds), adds) if adds else ("", ""),
+                (in_short(adds), adds) if adds else UNKNOWN,
                 shown_seconds(run),
                 SCHEDULES.get(run.schedule, run.schedule),
                 STATES[run.state],

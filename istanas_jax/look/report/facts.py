@@ -13,18 +13,24 @@ from etils import epath
 from istanas_jax.look.report import replay
 from istanas_jax.methods.replay_row import ReplayRow, genotype_of
 from istanas_jax.methods.search_accuracy import read_search
-from istanas_jax.networks.counting import Counts, count
-from istanas_jax.networks.target_net import TargetNet
-from istanas_jax.runs import metrics
-from istanas_jax.runs.folder import LOCK, Workdir, flat
-from istanas_jax.runs.trained_network import FOLDER
-from istanas_jax.space.connections import reduction_cells
+from istanas_jax.runs import metrics, phases
+from istanas_jax.runs.folder import (
+    CONFIG,
+    GENOTYPE,
+    LOCK,
+    METRICS,
+    REPLAY,
+    RESULT,
+    SIZES,
+    STARTED,
+    TRAINED,
+    Workdir,
+    flat,
+)
+from istanas_jax.runs.phases import Phase, name_in, part_of, without_stage
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
 from istanas_jax.storage.files import as_path, in_bucket
-
-# How names of phases begin, and the part of the config that each goes by.
-PHASES = {"search": "search", "retrain": "train", "train": "train"}
 
 
 @dataclass
@@ -38,13 +44,12 @@ class Facts:
     started: dict  # command, config, overrides, defaults, versions, commit
     rows: list[dict]  # of metrics.jsonl
     result: dict | None
-    ended: dict[str, dict]  # figures of the phases that came to their end: "search 0"
+    ended: dict[str, dict]  # what the phases that have ended came to, by title: "search 0"
     searches: dict[str, list[ReplayRow]]  # of replay.jsonl
     when: float | None  # of the last sign of life, in seconds since 1970
     genotype: Genotype | None = None
     coefficients: list | None = None  # (cells, nodes, s), strongest first
-    counts: Counts | None = None
-    reductions: frozenset[int] = frozenset()  # which cells of the net are reduction cells
+    sizes: dict | None = None  # of the target net: see `runs.sizes`
     versions: dict = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)  # about what could not be read
 
@@ -58,9 +63,11 @@ class Facts:
         spent = {row["phase"]: row["seconds"] for row in self.rows if row.get("seconds")}
         for name in self.ended:  # its stages are part of it
             spent = {
-                phase: s for phase, s in spent.items() if not phase.startswith(f"{name} stage")
+                phase: s
+                for phase, s in spent.items()
+                if phase == name or without_stage(phase) != name
             }
-        return spent | {name: figures["seconds"] for name, figures in self.ended.items()}
+        return spent | {title: result["seconds"] for title, result in self.ended.items()}
 
     @property
     def total_seconds(self) -> float | None:
@@ -69,25 +76,25 @@ class Facts:
 
 
 def is_run(folder: str | os.PathLike) -> bool:
-    return (as_path(folder) / "config.json").exists()
+    return (as_path(folder) / CONFIG).exists()
 
 
 def gather(path: str | os.PathLike) -> Facts:
     """All about the run in this folder; a ValueError if there is none."""
     workdir = Workdir(path, writes=False)
     folder = workdir.path
-    config = _json(workdir, "config.json")
+    config = _json(workdir, CONFIG)
     if not isinstance(config, dict):
-        raise ValueError(f"{path} holds no run: there is no config.json in it")
-    rows_file = folder / metrics.METRICS
+        raise ValueError(f"{path} holds no run: there is no {CONFIG} in it")
+    rows_file = folder / METRICS
     facts = Facts(
         path=os.fspath(path),
         name=PurePath(os.path.abspath(path) if not in_bucket(path) else path).name,
         config=config,
         state="",
-        started=_json(workdir, "started.json") or {},
+        started=_json(workdir, STARTED) or {},
         rows=metrics.read(rows_file) if rows_file.exists() else [],
-        result=_json(workdir, "result.json"),
+        result=_json(workdir, RESULT),
         ended=_ended(workdir, config),
         searches={},
         when=last_sign(folder),
@@ -96,9 +103,12 @@ def gather(path: str | os.PathLike) -> Facts:
     try:
         facts.searches = replay.read(folder)
     except (ValueError, KeyError, TypeError) as error:
-        facts.remarks.append(f"{metrics.REPLAY} cannot be read: {error}.")
+        facts.remarks.append(f"{REPLAY} cannot be read: {error}.")
     _find_genotype(workdir, facts)
-    _measure(folder, facts)
+    _read_versions(folder, facts)
+    sizes = _json(workdir, SIZES)
+    if sizes and facts.genotype and sizes["genotype_hash"] == facts.genotype.digest:
+        facts.sizes = sizes
     return facts
 
 
@@ -109,13 +119,13 @@ def state(workdir: Workdir, facts: Facts) -> str:
     if _locked(workdir.path / LOCK):
         return "running"
     runs = (facts.config.get("search") or {}).get("runs")
-    searched = all(f"search {number}" in facts.ended for number in range(runs or 0))
+    searched = all(Phase("search", number).title in facts.ended for number in range(runs or 0))
     return "searched" if runs and searched and not _has_begun(facts, "retrain") else "stopped"
 
 
 def last_sign(folder: epath.Path) -> float | None:
     """When the newest of the files was written that a run writes as it goes."""
-    names = ("config.json", metrics.METRICS, metrics.REPLAY, "result.json")
+    names = (CONFIG, METRICS, REPLAY, RESULT)
     times = [(folder / name).stat().mtime for name in names if (folder / name).exists()]
     return float(max(times)) if times else None
 
@@ -142,18 +152,17 @@ def _json(workdir: Workdir, name: str) -> Any:
 
 def _ended(workdir: Workdir, config: dict) -> dict[str, dict]:
     ended = {}
-    for kind, part in PHASES.items():
-        for number in range((config.get(part) or {}).get("runs", 1)):
-            figures = _json(workdir, f"{kind}_{number}.json")
-            if figures is not None:
-                if kind == "search":
-                    figures = read_search(figures, config)
-                ended[f"{kind} {number}"] = figures
+    for name in phases.NAMES:
+        for number in range((config.get(part_of(name)) or {}).get("runs", 1)):
+            phase = Phase(name, number)
+            result = _json(workdir, phase.file)
+            if result is not None:
+                ended[phase.title] = read_search(result, config) if name == "search" else result
     return ended
 
 
-def _has_begun(facts: Facts, kind: str) -> bool:
-    return any(row["phase"].startswith(kind) for row in facts.rows)
+def _has_begun(facts: Facts, name: str) -> bool:
+    return any(name_in(row["phase"]) == name for row in facts.rows)
 
 
 def _locked(path: epath.Path) -> bool:
@@ -170,11 +179,11 @@ def _locked(path: epath.Path) -> bool:
 
 def _find_genotype(workdir: Workdir, facts: Facts) -> None:
     """The run's own, or that of the last recovery, with its coefficients where they are known."""
-    found = _json(workdir, "genotype.json")
-    ended = [figures for name, figures in facts.ended.items() if name.startswith("search")]
+    found = _json(workdir, GENOTYPE)
+    searches = [result for title, result in facts.ended.items() if name_in(title) == "search"]
     if found is not None:
         facts.genotype = Genotype.from_dict(found)
-        same = [f for f in ended if Genotype.from_dict(f["genotype"]) == facts.genotype]
+        same = [s for s in searches if Genotype.from_dict(s["genotype"]) == facts.genotype]
         facts.coefficients = same[0]["coefficients"] if same else None
     elif facts.searches:
         last = list(facts.searches.values())[-1][-1]
@@ -182,29 +191,11 @@ def _find_genotype(workdir: Workdir, facts: Facts) -> None:
         facts.coefficients = last["coefficients"]
 
 
-def _measure(folder: epath.Path, facts: Facts) -> None:
-    """Sizes of the target net: of the trained one, or as far as the config tells."""
+def _read_versions(folder: epath.Path, facts: Facts) -> None:
+    """The versions that the run was started with or, of older runs, its network was written by."""
     facts.versions = dict(facts.started.get("versions") or {})
-    net, image_size = _net_of_config(facts)
-    if (folder / FOLDER).exists():
+    if (folder / TRAINED).exists():
         try:
-            about = read_about(folder / FOLDER)
-            facts.versions = facts.versions or about.get("versions", {})
-            net, image_size = about["net"], about["image_size"]
+            facts.versions = facts.versions or read_about(folder / TRAINED).get("versions", {})
         except (CheckpointError, KeyError) as error:
             facts.remarks.append(f"The trained network cannot be read: {error}.")
-    if facts.genotype is not None and net and net["classes"] and image_size:
-        facts.counts = count(TargetNet(facts.genotype, **net), image_size)
-        facts.reductions = reduction_cells(net["cells"])
-
-
-def _net_of_config(facts: Facts) -> tuple[dict | None, int]:
-    data = facts.config.get("data") or {}
-    phase = facts.config.get("train")
-    if not phase or not data.get("image_channels"):
-        return None, 0
-    one_stage = phase.get("one_stage_norms", facts.schedule == "one_stage")
-    net = {key: phase[key] for key in ("cells", "channels", "stem", "dtype")}
-    net |= {"classes": data.get("classes"), "image_channels": data["image_channels"]}
-    net["regime"] = "one_stage" if one_stage else "retrain"
-    return net, data.get("image_size", 0)

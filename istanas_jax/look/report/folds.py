@@ -6,13 +6,16 @@ import os
 import shlex
 from typing import Any
 
+from istanas_jax.look.ascii_cells import describe_cell
 from istanas_jax.look.report.facts import Facts, differences
 from istanas_jax.look.report.html import Html, copyable, fold, table, tag
 from istanas_jax.methods.search_accuracy import IMAGES
-from istanas_jax.runs.folder import flat
+from istanas_jax.runs.folder import GENOTYPE, flat
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.space.genotype import Genotype, GenotypeError
 from istanas_jax.storage.files import in_bucket
+
+COUNTED = ("parameters", "multiply_adds")
 
 
 def all_folds(facts: Facts) -> list[Html]:
@@ -23,7 +26,7 @@ def all_folds(facts: Facts) -> list[Html]:
     folds.append(fold("Commands", *_commands(facts), id="commands", open=True))
     if searches := _searches(facts):
         folds.append(fold("Searches and seeds", searches, id="searches"))
-    if facts.counts:
+    if facts.sizes:
         folds.append(fold("Size of each cell", _sizes(facts), id="sizes"))
     folds.append(fold("Config", *_config(facts), id="config"))
     folds.append(fold("Versions", _versions(facts), id="versions"))
@@ -41,8 +44,9 @@ def notations(genotype: Genotype) -> list[tuple[str, str, str]]:
         text = f"Genotype.from_supports(normal={normal}, reduce={reduction})"
         blocks.append(("flat indices, strongest first", text, "as-indices"))
     except GenotypeError:  # an operation that is never searched has no index
-        words = f"normal\n{in_words(genotype.normal)}\nreduction\n{in_words(genotype.reduce)}"
-        blocks.append(("words", words, "as-words"))
+        lines = ["normal", *describe_cell(genotype.normal)]
+        lines += ["reduction", *describe_cell(genotype.reduce)]
+        blocks.append(("words", "\n".join(lines), "as-words"))
     return blocks
 
 
@@ -58,7 +62,7 @@ def _commands(facts: Facts) -> list[Html]:
         again = shlex.join(map(str, command))
     after = shlex.quote(facts.path.rstrip("/") + "_retrained")
     exported = shlex.quote(facts.path.rstrip("/") + "_exported")
-    cell = os.path.join(facts.path, "genotype.json")
+    cell = os.path.join(facts.path, GENOTYPE)
     if in_bucket(facts.path) and facts.genotype is not None:  # `retrain` reads no file there
         cell = facts.genotype.to_text()
     label = "the command of this run" if facts.result else "go on from where it stopped"
@@ -95,17 +99,16 @@ def _searches(facts: Facts) -> Html | None:
 def _sizes(facts: Facts) -> Html:
     rows = [
         [
-            f"cell {number}" + (" (reduction)" if number in facts.reductions else ""),
-            f"{work.parameters:,}",
-            f"{work.multiply_adds:,}",
+            f"cell {number}" + (" (reduction)" if cell["reduction"] else ""),
+            *(f"{cell[key]:,}" for key in COUNTED),
         ]
-        for number, work in enumerate(facts.counts.cells)
+        for number, cell in enumerate(facts.sizes["cells"])
     ]
-    parts = [sum(work[i] for work in facts.counts.cells) for i in range(2)]
-    counts = facts.counts.parameters, facts.counts.multiply_adds
-    rest = [f"{whole - part:,}" for whole, part in zip(counts, parts, strict=True)]
+    wholes = [facts.sizes[key] for key in COUNTED]
+    parts = [sum(cell[key] for cell in facts.sizes["cells"]) for key in COUNTED]
+    rest = [f"{whole - part:,}" for whole, part in zip(wholes, parts, strict=True)]
     rows.append(["stem and classifier", *rest])
-    rows.append(["in all", *(f"{whole:,}" for whole in counts)])
+    rows.append(["in all", *(f"{whole:,}" for whole in wholes)])
     return table(["", "parameters", "multiply-adds an image"], rows, class_="numbers")
 
 
@@ -141,14 +144,6 @@ def _versions(facts: Facts) -> Html:
         if value := facts.started.get(name):
             rows.append([name, str(value)])
     return table(["", "version"], rows) if rows else tag("p", "They are not recorded.")
-
-
-def in_words(cell) -> str:
-    states = ["c_{k-2}", "c_{k-1}", *(f"node {j}" for j in range(len(cell)))]
-    return "\n".join(
-        f"node {j} = " + " + ".join(f"{op}({states[source]})" for op, source in node)
-        for j, node in enumerate(cell)
-    )
 
 
 def show(value: Any) -> str:

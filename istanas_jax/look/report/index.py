@@ -11,6 +11,7 @@ from istanas_jax.look.report import run_page
 from istanas_jax.look.report.compare import shown_accuracy, shown_parameters, shown_seconds
 from istanas_jax.look.report.facts import Facts, gather, is_run, last_sign
 from istanas_jax.look.report.html import Html, join, page, table, tag
+from istanas_jax.runs.folder import REPORT
 from istanas_jax.storage.files import as_path, in_bucket, write_whole
 
 NAME = "index.html"
@@ -44,15 +45,15 @@ def find_runs(folder: str | os.PathLike) -> list[epath.Path]:
 
 def is_old(run: epath.Path) -> bool:
     """Whether its page is missing, or the run has gone on since it was written."""
-    path = run / run_page.NAME
+    path = run / REPORT
     return not path.exists() or path.stat().mtime < (last_sign(run) or 0)
 
 
 def _link(run: epath.Path, index: epath.Path) -> str:
     if in_bucket(index):
-        return f"{run.name}/{run_page.NAME}"
+        return f"{run.name}/{REPORT}"
     here = os.path.dirname(os.path.abspath(index))
-    return os.path.relpath(os.path.join(os.path.abspath(run), run_page.NAME), here)
+    return os.path.relpath(os.path.join(os.path.abspath(run), REPORT), here)
 
 
 def _line(run: Facts, link: str) -> list:

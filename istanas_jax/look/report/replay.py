@@ -17,6 +17,7 @@ from etils import epath
 from istanas_jax.look import drawing
 from istanas_jax.methods.replay_row import ReplayRow, missing_key
 from istanas_jax.runs import metrics
+from istanas_jax.runs.folder import REPLAY
 from istanas_jax.space.genotype import Genotype
 
 MAX_FRAMES = 600  # of a page
@@ -27,7 +28,7 @@ Picks = tuple[tuple[int, ...], ...]  # per node its flat indices, in rising orde
 
 def read(workdir: epath.Path) -> dict[str, list[ReplayRow]]:
     """The rows by search, in the order of their steps; empty if the run has written none."""
-    path = workdir / metrics.REPLAY
+    path = workdir / REPLAY
     searches: dict[str, list[ReplayRow]] = {}
     for row in metrics.read(path) if path.exists() else ():
         if missing := missing_key(row):

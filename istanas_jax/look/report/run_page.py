@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from etils import epath
 
 from istanas_jax.look import drawing
+from istanas_jax.look.ascii_cells import describe_cell
 from istanas_jax.look.report import series
 from istanas_jax.look.report.facts import Facts, gather
-from istanas_jax.look.report.folds import all_folds, in_words
+from istanas_jax.look.report.folds import all_folds
 from istanas_jax.look.report.html import Html, fold, join, legend, page, section, tag
 from istanas_jax.look.report.replay import Drawings, replays
-from istanas_jax.runs.folder import phase_epochs
+from istanas_jax.runs.folder import REPLAY, REPORT, SIZES, phase_epochs
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.storage.files import as_path, write_whole
 
-NAME = "report.html"
 SCHEDULES = {
     "two_stage": "Two-stage search",
     "one_stage": "One-stage search",
@@ -33,7 +33,7 @@ STATES = {
 
 def write(workdir: str | os.PathLike, out: str | os.PathLike | None = None) -> epath.Path:
     """Write the page of the run in this folder; where it is."""
-    path = as_path(out) if out is not None else epath.Path(workdir) / NAME
+    path = as_path(out) if out is not None else epath.Path(workdir) / REPORT
     write_whole(path, run_page(gather(workdir)).encode())
     return path
 
@@ -106,12 +106,14 @@ def headline(facts: Facts) -> list[tuple[str, str, str]]:
         for accuracy in series.numbers(row.get(key))[:1]:
             what = "held-out accuracy" if key != "accuracy" else "training accuracy"
             figures.append((what, f"{100 * accuracy:.2f} %", "so far"))
-    parameters = result["parameters"] if result else facts.counts and facts.counts.parameters
+    parameters = result["parameters"] if result else facts.sizes and facts.sizes["parameters"]
     if parameters:
         figures.append(("parameters", in_short(parameters), f"{parameters:,}"))
-    if facts.counts:
-        adds = facts.counts.multiply_adds
+    if facts.sizes:
+        adds = facts.sizes["multiply_adds"]
         figures.append(("multiply-adds", in_short(adds), f"{adds:,} an image"))
+    elif facts.genotype is not None:
+        figures.append(("multiply-adds", "unknown", f"there is no {SIZES} of these cells"))
     if facts.total_seconds is not None:
         compiling = sum(seconds.get("compile", 0) for seconds in facts.seconds.values())
         note = f"{format_seconds(compiling)} of it compiling"
@@ -169,7 +171,9 @@ def cell_figures(facts: Facts, prefix: str = "") -> list[Html]:
         svg = drawing.cell_svg(facts.genotype, kind, coefficients=rows, inline=True)
         cell = facts.genotype.normal if kind == "normal" else facts.genotype.reduce
         caption = tag("figcaption", tag("h3", f"{kind.capitalize()} cell"))
-        words = fold("in words", tag("pre", in_words(cell)), id=f"{prefix}{kind}-words")
+        words = fold(
+            "in words", tag("pre", "\n".join(describe_cell(cell))), id=f"{prefix}{kind}-words"
+        )
         figures.append(tag("figure", caption, tag("div", Html(svg), class_="cell"), words))
     return figures
 
@@ -181,7 +185,7 @@ def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html
         return section(
             "Replay",
             id="replay",
-            lead="There is no replay: this run has no replay.jsonl with recoveries in it.",
+            lead=f"There is no replay: this run has no {REPLAY} with recoveries in it.",
         )
     shown = sum(len(replay["frames"]) for replay in found)
     every = sum(replay["recoveries"] for replay in found)

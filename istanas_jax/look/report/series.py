@@ -9,6 +9,7 @@ from typing import Any
 
 from istanas_jax.look import colours
 from istanas_jax.look.report.facts import Facts
+from istanas_jax.runs.phases import name_in
 from istanas_jax.space.connections import OPERATIONS
 
 # Title, unit, and the keys of a row that are shown together.
@@ -40,8 +41,8 @@ def charts(facts: Facts) -> list[dict]:
         phases.setdefault(row["phase"], []).append(row)
     phases = {phase: _with_outside(rows) for phase, rows in phases.items()}
     found = []
-    for kind in dict.fromkeys(phase.split(" ")[0] for phase in phases):
-        own = {phase: rows for phase, rows in phases.items() if phase.split(" ")[0] == kind}
+    for part in dict.fromkeys(name_in(phase) for phase in phases):
+        own = {phase: rows for phase, rows in phases.items() if name_in(phase) == part}
         for title, unit, keys in CHARTS:
             lines = [
                 {"phase": phase, "key": key, "name": name} | line
@@ -50,7 +51,7 @@ def charts(facts: Facts) -> list[dict]:
                 if (line := _line(rows, key, 100 if key.endswith("accuracy") else 1))
             ]
             if lines and not (title == "Nodes" and not any(any(line["y"]) for line in lines)):
-                found.append({"kind": kind, "title": title, "unit": unit, "lines": lines})
+                found.append({"kind": part, "title": title, "unit": unit, "lines": lines})
     return found
 
 
