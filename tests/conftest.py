@@ -3,6 +3,8 @@
 import gc
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -10,7 +12,7 @@ import pytest
 from places import ROOT, SHARED
 
 from istanas_jax.devices import xla_settings
-from istanas_jax.runs import program_cache
+from istanas_jax.runs import program_cache, session
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
@@ -32,12 +34,15 @@ LONGEST = (
     "hosts",
     "supernet",
     "methods_resume",
-    "two_stage",
-    "parity",
-    "one_stage",
-    "kill_and_resume",
-    "torture",
     "docs_commands",
+    "parity",
+    "two_stage",
+    "torture",
+    "kill_and_resume",
+    "algorithms",
+    "one_stage",
+    "api",
+    "cli",
 )
 
 
@@ -52,12 +57,28 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _given_back():
-    """Drop the programs of a file: Linux allows a process 65,530 memory maps."""
+@contextmanager
+def _few_programs() -> Iterator[None]:
+    """At the end drop the programs in memory if they are many: Linux allows 65,530 memory maps."""
     yield
-    jax.clear_caches()
-    gc.collect()
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+        gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs_of_a_file() -> Iterator[None]:
+    with _few_programs():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_of_a_run() -> Iterator[None]:
+    """A run drops all of its programs; here the next one would compile most of them again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "_programs", _few_programs)
+        yield
 
 
 @pytest.fixture

@@ -154,9 +154,10 @@ def test_changes_are_counted_after_the_budget_decided(searching, tmp_path):
     finally:
         task.method.budget = None
     told, epochs = rows(tmp_path, "replay.jsonl"), rows(tmp_path)
-    assert [row["budget_decided"] for row in told[1:]] == [True, True]
+    assert [row["step"] for row in told] == [0, 3, 6, 9]  # the last follows the last epoch
+    assert [row["budget_decided"] for row in told[1:]] == [True] * 3
     assert [row["changed"] for row in epochs[1:]] == [
-        int(np.sum(row["changed"])) for row in told[1:]
+        int(np.sum(row["changed"])) for row in told[1:-1]
     ]
     assert epochs[1]["budget_decided"] == 1
 
