@@ -24,8 +24,8 @@ NAME = "--xla_cpu_experimental_ynn_fusion_type"
 
 
 def python(*arguments, flags=None) -> subprocess.CompletedProcess:
-    """A process of a user, who has set these XLA_FLAGS or none."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    """A process of a user, who has set these XLA_FLAGS or none, and nothing of glibc's."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "GLIBC_TUNABLES")}
     environment |= {"PYTHONPATH": str(ROOT), "JAX_ENABLE_COMPILATION_CACHE": "0"}
     if flags is not None:
         environment["XLA_FLAGS"] = flags
@@ -56,13 +56,15 @@ def test_sums_are_right_after_the_import(flags):
 def test_sums_are_right_in_commands(tmp_path):
     """A config file is a program that the command runs."""
     (tmp_path / "sums.py").write_text(
-        f"{SUMS}\ndef get_config():\n    raise ValueError(f'the sums are off by {{off_by}} of all')"
+        f"{SUMS}\nimport os\ndef get_config():\n    pages = os.environ['GLIBC_TUNABLES']\n"
+        "    raise ValueError(f'the sums are off by {off_by} of all with {pages}')"
     )
     asked = ["--config", tmp_path / "sums.py", "--workdir", tmp_path / "run"]
     done = python("-m", "istanas_jax", "run", *asked)
     assert done.returncode == 2
     off_by = done.stderr.partition("off by ")[2].split()[0]
     assert float(off_by) < ROUNDING
+    assert "with glibc.malloc.hugetlb=1" in done.stderr  # the command has started itself again
 
 
 def test_too_late_is_told():
