@@ -287,6 +287,7 @@ def is_number(value) -> bool:
     return bool(numbers_in(value)) and not isinstance(value, bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_number_changes_something(kind):
     config = config_of(kind)
