@@ -29,6 +29,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.ista = methods.ista("one_stage")
     config.search.ista.adam.learning_rate = 3e-4  # release
     config.search.ista.budget.max_parameters = 3_700_000  # release
+    config.search.stop = paper.stop()
 
     config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96})  # supplement

@@ -32,6 +32,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     # The paper's text says 0.1, its supplement 0.2; the release searches with 0.1 down to 0.001.
     config.search.weights = paper.sgd(0.1, final_learning_rate=0.001)
+    config.search.stop = paper.stop()
     methods.add(config.search)  # --config.search.method=darts and others
 
     config.train = paper.target_network()

@@ -36,6 +36,7 @@ def get_config(variant: str = "") -> ConfigDict:
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "cutout": 0}
     config.search = paper.network()
     config.search.update(small | {"epochs": 40, "batch": 64})
+    config.search.stop = paper.stop()
     target = paper.target_network()
     target.update(small | {"drop_path": 0.0, "epochs": 30, "batch": 64})
     target.weights = paper.sgd(0.025)

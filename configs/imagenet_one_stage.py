@@ -33,6 +33,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     config.search.ista = methods.ista("one_stage")
     config.search.ista.adam.learning_rate = 6e-3  # supplement
+    config.search.stop = paper.stop()
 
     config.train = paper.target_network()
     # Epochs by the supplement; no paths are dropped by the release.

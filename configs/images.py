@@ -36,6 +36,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
     config.search.update({"runs": 1, "weights_fraction": 0.5})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
+    config.search.stop = paper.stop()
     methods.add(config.search)
     methods.small(config.search, 2e-3)
 

@@ -112,6 +112,17 @@ def adam(learning_rate: float) -> ConfigDict:
     )
 
 
+def stop() -> ConfigDict:
+    """Ours: when a search ends before its epochs are over; 0 is never."""
+    return ConfigDict(
+        {
+            "weight_free": 0,  # connections of the normal cell without weights: at least so many
+            "unchanged_epochs": 0,  # epochs in which the support stays the same
+            "warning": 0.6,  # not a stop: said once when a larger share comes to have no weights
+        }
+    )
+
+
 def checkpoint() -> ConfigDict:
     """All ours."""
     return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep_last": 2})

@@ -104,6 +104,10 @@ TABLE = {
         lambda value: is_number(value) and 0 < value < 1, "between 0 and 1"
     ),
     #
+    "search.stop.weight_free": whole(0, 1000),
+    "search.stop.unchanged_epochs": whole(0, 100_000),
+    "search.stop.warning": number(0, 1),
+    #
     "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.sigma": positive(100.0),
     "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.learning_rate": positive(
         100.0

@@ -18,7 +18,7 @@ from importlib import resources
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, max_candidates
+from istanas_jax.space.connections import NUM_OPS, OPERATIONS, max_candidates, weight_free
 from istanas_jax.space.genotype import Genotype, Support
 
 NODES, S = 4, 2
@@ -32,7 +32,6 @@ JUDGED = (
     "dil_conv_3x3",
     "dil_conv_5x5",
 )
-WEIGHT_FREE = ("max_pool_3x3", "avg_pool_3x3", "skip_connect")
 COLLAPSED = 6  # connections without weights in a normal cell that deserve a warning
 FILE = "coefficients.json"
 
@@ -79,15 +78,8 @@ def judge_supports(supports: tuple[Support, Support]) -> Verdict:
     )
     quantiles = model["random_quantiles"]
     below = bisect.bisect_left(quantiles, accuracy) / (len(quantiles) - 1)
-    free = weight_free(supports)
+    free = weight_free(supports[0]), weight_free(supports[1])
     return Verdict(accuracy, 100 * min(below, 1.0), free, _warning(supports[0], free[0], model))
-
-
-def weight_free(supports: tuple[Support, Support]) -> tuple[int, int]:
-    """How many connections of each cell have no weights: all of them is a collapsed cell."""
-    names = ([OPERATIONS[flat % NUM_OPS] for node in cell for flat in node] for cell in supports)
-    normal, reduction = (sum(name in WEIGHT_FREE for name in cell) for cell in names)
-    return normal, reduction
 
 
 def skips(cell: Support) -> int:

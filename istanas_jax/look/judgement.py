@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from typing import Any
 
 from etils import epath
@@ -76,22 +77,24 @@ def table(rows: list[dict[str, Any]]) -> str:
             )
         if row["warning"]:
             lines.append(f"{'':{width}}  warning: {row['warning']}")
-    return "\n".join([*lines, "", *_about()])
+    return "\n".join([*lines, "", *_in_lines(about_the_judge())])
 
 
-def _about() -> list[str]:
+def about_the_judge() -> str:
     """What the figures are, and what they are not."""
     model = regression.coefficients()
     held_out = model["held_out"]
-    return [
+    return (
         "Predicted CIFAR-10 validation accuracy, and the share of random cells predicted to do "
-        "worse.",
-        f"The judge is a regression on {model['cells']:,} cells that others trained "
-        "(NAS-Bench-301: 8 cells, 32 channels,",
-        f"100 epochs). On cells it has not seen: Spearman {held_out['spearman']:.2f}, mean error "
-        f"{held_out['mean_absolute_error']:.2f} points. It cannot",
-        "judge collapsed cells, nor other data than CIFAR-10.",
-    ]
+        f"worse. The judge is a regression on {model['cells']:,} cells that others trained "
+        "(NAS-Bench-301: 8 cells, 32 channels, 100 epochs). On cells it has not seen: Spearman "
+        f"{held_out['spearman']:.2f}, mean error {held_out['mean_absolute_error']:.2f} points. It "
+        "cannot judge collapsed cells, nor other data than CIFAR-10."
+    )
+
+
+def _in_lines(text: str) -> list[str]:
+    return textwrap.wrap(text, 100)
 
 
 def default_file() -> str:

@@ -44,6 +44,7 @@ class Method(ABC):
     dense = False  # whether all candidates run
     frozen = 0  # nodes that no longer change
     weights_first = False  # W is updated before the architecture
+    watched = True  # its support is what it has found so far, so rules for stopping apply
     batch_statistics = False  # W suits many networks: evaluation normalises by the batch
 
     def __init__(
@@ -158,6 +159,10 @@ class Method(ABC):
             if report is not None:
                 self.look(search, at, report)
 
+    def support_now(self, state: SearchState) -> Int[np.ndarray, "cells nodes s"]:
+        """The connections of the genotype that a search would give if it ended here."""
+        return np.asarray(jax.device_get(self._snapshot(state.arch)["support"]))
+
     def end_epoch(self, search, state: SearchState) -> dict:
         """What the row of the epoch that ends here says of the architecture."""
         return {}
@@ -169,6 +174,7 @@ class Method(ABC):
         """For the replay: what changed, and how things stand between two epochs."""
         epoch = step // self.steps_per_epoch
         row: ReplayRow = {"phase": search.name, "step": step, "epoch": epoch, **shown}
+        row |= search.seen(step, shown["support"].tolist())
         changed = np.zeros(shown["frozen"].shape, bool)
         if report is not None:
             before, now = np.sort(report["before"]), np.sort(shown["support"])

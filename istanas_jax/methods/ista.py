@@ -225,7 +225,7 @@ class Ista(Method):
 
     def outcome(self, search, state: IstaState) -> dict:
         """After a last recovery, so that the last updates of b count too."""
-        if not search.finished:  # otherwise all nodes are frozen
+        if not np.all(state.arch.frozen):
             step = int(state.step)
             state, report = self._recover_now(search, state, step)
             self.reports.append((step, report, self._snapshot(state.arch)))
@@ -235,6 +235,13 @@ class Ista(Method):
     def _recovered_in_epoch(self, step: int) -> bool:
         """Whether z is recovered in the epoch that ends here: else it has not come to rest."""
         return step // self.every > (step - self.steps_per_epoch) // self.every
+
+    def support_now(self, state: IstaState) -> Int[np.ndarray, "cells nodes s"]:
+        """After the recovery that is due, if one is."""
+        step = int(state.step)
+        if step % self.every == 0:
+            state = state.replace(arch=self._recovered(state, step).arch)
+        return super().support_now(state)
 
     def end_epoch(self, search, state: IstaState) -> dict:
         """How far each z goes in this epoch, by which nodes freeze.

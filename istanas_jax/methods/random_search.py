@@ -37,6 +37,7 @@ class RandomSearch(Method):
     """Nothing of the architecture is trained."""
 
     batches_per_step = 1
+    watched = False  # a genotype stands for as long as it is trained
     update = staticmethod(weights_step)
 
     def __init__(self, config, steps_per_epoch: int, **stage):

@@ -27,6 +27,8 @@ class ReplayRow(TypedDict):
     distance: NotRequired[Float[ndarray, "cells nodes"]]  # from the z before this recovery
     kkt: NotRequired[Float[ndarray, "cells nodes"]]  # residual of the LASSO, in lambda
     budget_decided: NotRequired[bool]  # the support is not the recovered one: that is too large
+    weight_free: NotRequired[list[int]]  # connections without weights, per cell
+    percentile: NotRequired[float]  # the judge's, where it knows cells of this kind
     changed: NotRequired[Bool[ndarray, "cells nodes"]]  # nodes with other connections than before
 
 

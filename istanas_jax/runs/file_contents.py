@@ -78,6 +78,7 @@ SHAPES: dict[str, Any] = {
         "accuracy_of?": one_of(*IMAGES),
         "heldout_accuracy?": MEASURED,  # of earlier versions
         "seed?": COUNT,
+        "stopped?": _or_null(TEXT),
     },
     r"(re)?train_\d+\.json": {
         "seconds": SECONDS,

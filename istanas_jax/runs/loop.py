@@ -35,6 +35,7 @@ class Task(Protocol):
     steps_per_epoch: int
     batch: int
     notes: dict[str, Any]  # of the epoch so far, JSON-able; kept in checkpoints
+    memory: dict[str, Any]  # of the whole phase, the same; "stopped" in it ends the phase
     origin: dict[str, Any]  # JSON-able: what its checkpoints are of, besides the config
     finished: bool  # set by `before`: there is nothing left to do
 
@@ -113,7 +114,7 @@ class _Fit:
     def run(self, state):
         state = self._resume(state)
         step = int(state.step)
-        if step == self.total or self.task.finished:
+        if step == self.total or self._is_over():
             self.begin = time.perf_counter()  # nothing was done
             return state
         self.session.say(f"{self.task.name}: compiling ...")
@@ -126,11 +127,13 @@ class _Fit:
             ) as self.progress,
             self.session.saying(self.progress.say),
         ):
-            while step < self.total:
+            while step < self.total and not self._is_over():
                 state, step = self._epoch(state, step)
-                if self.task.finished:
-                    break
         return state
+
+    def _is_over(self) -> bool:
+        """Whether the phase ends before its epochs do."""
+        return self.task.finished or "stopped" in self.task.memory
 
     def _epoch(self, state, step: int):
         """To the end of the epoch that this step is in."""
@@ -158,12 +161,13 @@ class _Fit:
             replay.rewind(self.task.name, -1)
             return state
         self.task.notes = restored.about["notes"]
+        self.task.memory = restored.about.get("memory", {})  # earlier versions had none
         self.task.finished = restored.about["finished"]
         log.rewind(self.task.name, restored.step)
         # What `before` did at this step will be done again, unless there is nothing left to do.
         replay.rewind(self.task.name, restored.step - (not self.task.finished))
         self.earlier = restored.about["seconds"]
-        if restored.step < self.total and not self.task.finished:
+        if restored.step < self.total and not self._is_over():
             self.session.say(
                 f"{self.task.name}: going on from step {restored.step} of {self.total}"
             )
@@ -254,10 +258,10 @@ class _Fit:
     def _save_if_due(self, state, step: int) -> None:
         alone = self.session.devices.hosts == 1
         due, stop = map(int, self._wishes() if alone else self.agreed)
-        ending = bool(stop) or step == self.total
+        ending = bool(stop) or step == self.total or self._is_over()
         if ending or due or self.checkpoints.due_by_steps(step):
             self._save(state, step, wait=ending)
-        if stop and step < self.total:
+        if stop and step < self.total and not self._is_over():
             name = signal.Signals(stop).name
             raise Interrupted(
                 f"{name}: {self.task.name} saved at step {step} of {self.total}; "
@@ -278,6 +282,7 @@ class _Fit:
                     **self.task.origin,
                     "epoch": step // self.task.steps_per_epoch,
                     "notes": self.task.notes,
+                    "memory": self.task.memory,
                     "finished": self.task.finished,
                     "devices": len(self.session.devices),
                     "seconds": self.all_seconds(),

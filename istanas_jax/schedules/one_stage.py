@@ -73,7 +73,7 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
     found = read_search(found, session.config)
     if open_nodes:
         session.say(
-            f"{search.name}: after {search.epochs} epochs {open_nodes} nodes have not come to "
+            f"{search.name}: after {found['epochs']} epochs {open_nodes} nodes have not come to "
             "rest; they are frozen as they are"
         )
     genotype = Genotype.from_dict(found["genotype"])

@@ -26,6 +26,7 @@ from istanas_jax.runs.once import add_seconds, once
 from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 from istanas_jax.schedules.nets import super_net, target_net
+from istanas_jax.schedules.watch import Rules, Watched
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import ArchState
 from istanas_jax.training import optimizers
@@ -37,7 +38,7 @@ from istanas_jax.training.states import SearchState, Totals, TrainState
 B_STREAM, W_STREAM = 0, 1  # of the order in which images come
 
 
-class Search:
+class Search(Watched):
     """One network in search; `run` gives as many searches with it as wanted.
 
     Args:
@@ -64,6 +65,7 @@ class Search:
         self.config, self.dataset, self.devices, self.target = config, dataset, devices, target
         self.batch, self.steps_per_epoch = phase.batch, steps_per_epoch
         self.epochs = self.method.epochs
+        self.rules = Rules.of(phase)
         self.net = super_net(config, dataset, self.method, self.regime)
         epochs = self.method.epochs_of_w
         rate = optimizers.learning_rate(
@@ -101,6 +103,7 @@ class Search:
             **outcome,
             "coefficients": outcome["coefficients"].tolist(),
             "epochs": int(state.step) // self.steps_per_epoch,
+            "stopped": self.memory.get("stopped"),  # why it ended early
             "seconds": seconds,
         }
 
@@ -117,6 +120,7 @@ class Search:
         self.name, self.seed = self.phase.title, self.config.seed + number
         self.finished = False
         self.notes: dict = {}
+        self.begin_watching()
         self.method.begin()
 
     def start(self) -> SearchState:
@@ -158,7 +162,7 @@ class Search:
         self.method.check(self, step)
 
     def figures(self) -> str:
-        return self.method.figures()
+        return f"{self.method.figures()}{self.weight_free_in_short()}"
 
     def end_epoch(self, state: SearchState):
         figures = summary(state.weights.totals)
@@ -168,6 +172,7 @@ class Search:
             heldout = self.evaluate(state, self.heldout)
             figures |= {f"heldout_{k}": v for k, v in heldout.items()}
         figures |= self.method.end_epoch(self, state)
+        figures |= self.watch(self.method.support_now(state).tolist())
         # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
         for_w, for_b = self.devices.replicate((Totals.zero(), Totals.zero()))
         return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures

@@ -86,6 +86,7 @@ class TrainTask:
         self.phase = Phase(self.phase_name, number)
         self.name, self.seed = self.phase.title, self.config.seed + number
         self.notes: dict = {}
+        self.memory: dict = {}
         self.finished = False
 
     def start(self) -> TrainState:

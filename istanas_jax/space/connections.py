@@ -28,6 +28,7 @@ from istanas_jax.space.operations import RECORDS
 
 OPERATIONS = tuple(record.name for record in RECORDS if record.searched)
 EXTRA_OPERATIONS = tuple(record.name for record in RECORDS if not record.searched)
+WEIGHT_FREE = tuple(record.name for record in RECORDS if record.weight_free)
 ALL_OPERATIONS = OPERATIONS + EXTRA_OPERATIONS
 
 NUM_OPS = len(OPERATIONS)
@@ -77,6 +78,11 @@ def connection(flat: int) -> Connection:
 def stride_of(predecessor: int, reduction: bool) -> int:
     """Stride of a connection: in a reduction cell, what reads an input halves it."""
     return 2 if reduction and predecessor < NUM_INPUTS else 1
+
+
+def weight_free(support) -> int:
+    """How many connections of a cell have no weights, given the flat indices of its nodes."""
+    return sum(connection(flat).operation in WEIGHT_FREE for node in support for flat in node)
 
 
 def num_predecessors(node):

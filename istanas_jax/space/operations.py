@@ -62,6 +62,11 @@ class Operation:
     def shapes(self, channels: int, stride: int, regime: NormRegime) -> Shapes:
         return _layers.shapes(self.layers_in(stride, regime), channels, affine=regime.affine)
 
+    @property
+    def weight_free(self) -> bool:
+        """Whether it learns nothing at stride 1, apart from scales of a batch norm."""
+        return not _layers.shapes(self.layers(1), 1, affine=False)
+
     def is_identity(self, stride: int) -> bool:
         """Whether the output is the input, apart from a batch norm."""
         return all(isinstance(layer, Identity | Norm) for layer in self.layers(stride))

@@ -7,8 +7,10 @@ Given cells can be trained in the same way, and one-stage ISTA-NAS searched and 
 
 from ml_collections import ConfigDict
 
+from istanas_jax.judge import regression
 from istanas_jax.runs.folder import RESULT, SIZES
 from istanas_jax.runs.progress import format_seconds
+from istanas_jax.space.genotype import Genotype
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies import paper
 from istanas_jax.studies.base import Job, percent, table
@@ -57,7 +59,7 @@ class AccuracyStudy(RunStudy):
             "top5": mean_and_deviation([run["test_top5_accuracy"] for run in runs])[0],
             **{
                 key: mean_and_deviation([run[key] for run in runs if run[key] is not None])[0]
-                for key in ("parameters", "multiply_adds", "search_s", "train_s")
+                for key in ("parameters", "multiply_adds", "search_s", "train_s", "percentile")
             },
             "paper": (paper.IMAGENET if self._imagenet else paper.CIFAR10).get(name),
         }
@@ -76,6 +78,7 @@ class AccuracyStudy(RunStudy):
             "multiply_adds": sizes and sizes["multiply_adds"],
             "search_s": seconds.get("search"),
             "train_s": training,
+            "percentile": percentile_of(result["genotype"]),
             "commit": self.commit(folder),
         }
 
@@ -85,13 +88,16 @@ class AccuracyStudy(RunStudy):
 
     def markdown(self, figures: dict) -> list[str]:
         head = ["", "trainings", "test error, %", "top-5 error, %", "parameters", "multiply-adds"]
-        head += ["search", "a training", "the paper's error, %", "parameters", "search", "training"]
+        head += ["search", "a training", "judge's percentile"]
+        head += ["the paper's error, %", "parameters", "search", "training"]
         words = (
             f"{self.budget()} A run is {self.config.search.runs} searches, of which the best on "
             "images that trained no weights is kept (their time is counted), and "
             f"{self.config.train.runs} trainings of it, with the seeds from the run's own "
             "on. Mean ± deviation over all trainings; times are of this machine, compiling "
-            "included. The last four columns are the paper's: million parameters and GPU-days of a "
+            "included. The judge's percentile is the share of random cells that a regression on "
+            "cells trained by others expects to do worse, if it knows cells of this kind. The "
+            "last four columns are the paper's: million parameters and GPU-days of a "
             "GTX 1080Ti, at the paper's size."
         )
         return [words, table(head, [self._line(row) for row in figures["rows"]]), _runs(figures)]
@@ -106,11 +112,18 @@ class AccuracyStudy(RunStudy):
             percent(None if top5 is None else 1 - top5),
             *(_millions(row[key]) for key in ("parameters", "multiply_adds")),
             *(_seconds(row[key]) for key in ("search_s", "train_s")),
+            "-" if row["percentile"] is None else f"{row['percentile']:.1f}",
             *(row["paper"] or ["-"] * 4),
         ]
 
     def draw(self, figures: dict, path) -> None:
         drawings.dots([row for row in figures["rows"] if row["runs"]], path)
+
+
+def percentile_of(genotype: dict) -> float | None:
+    """The judge's, or None if it does not know cells of this kind."""
+    cells = Genotype.from_dict(genotype)
+    return None if regression.why_not(cells) else regression.judge(cells).percentile
 
 
 def _runs(figures: dict) -> str:

@@ -43,7 +43,8 @@ def with_epochs(config: ConfigDict, epochs: int) -> None:
     search, before = config.search, config.search.epochs
     if search.method == "random":
         search.random.genotypes = epochs // epochs_of_a_genotype(search)
-    for part in (search.weights, search.get(search.method), config.get("explore")):
-        if part is not None and "warmup_epochs" in part:
+    own = search[search.method]
+    for part in (search.weights, own, own.get("explore", {})):
+        if "warmup_epochs" in part:
             part.warmup_epochs = part.warmup_epochs * epochs // before
     search.epochs = epochs

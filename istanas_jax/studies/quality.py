@@ -15,6 +15,7 @@ from istanas_jax.bench import search_time
 from istanas_jax.judge import regression
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.schedules import retrain, two_stage
+from istanas_jax.space.connections import weight_free
 from istanas_jax.space.genotype import Genotype, random_genotype
 from istanas_jax.studies import figures as drawings
 from istanas_jax.studies.base import Job, percent, table
@@ -148,7 +149,7 @@ class QualityStudy(RunStudy):
             "percentile": verdict and verdict.percentile,
             "predicted": verdict and verdict.accuracy,
             "remark": why_not or verdict.warning,
-            "weight_free": regression.weight_free(genotype.supports()),
+            "weight_free": list(map(weight_free, genotype.supports())),
             "accuracy": found["accuracy"],
             "seconds": seconds["total"] - seconds.get("compile", 0.0),
             "compile_s": seconds.get("compile", 0.0),

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from istanas_jax.networks.target_net import TargetNet
+from istanas_jax.schedules import watch
 from istanas_jax.schedules.results import sizes_of
 from istanas_jax.space import connections
 from istanas_jax.space.connections import max_candidates, num_candidates
@@ -61,6 +62,7 @@ def recoveries(seed=0, *, epochs=4, per_epoch=3, nodes=4, s=2, steps=120) -> lis
             "kkt": (1e-4 * rng.random((2, nodes))).tolist(),
             "budget_decided": False,
         }
+        row |= watch.seen(row["support"])
         rows.append(row)
         before = z
     return rows
@@ -79,6 +81,7 @@ def epochs_of(phase: str, epochs: int, steps=120) -> list[dict]:
         row |= {"learning_rate": 0.05 * (1 + np.cos(np.pi * epoch / epochs)) / 2}
         row |= {"images_per_second": 110 + 8 * rng.random(), "seconds": seconds}
         if phase.startswith("search"):
+            row |= {"weight_free_normal": epoch, "weight_free_reduction": 2}
             row["distance"] = (0.1 * 0.9**epoch * (0.2 + rng.random((2, 4)))).tolist()
         rows.append(row)
     return rows

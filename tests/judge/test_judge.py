@@ -1,11 +1,13 @@
 """The judge: published and hand-made cells, what it refuses, and its fit to the trained cells."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from places import SHARED
+from places import ROOT, SHARED
 
 from istanas_jax.cli.main import main
 from istanas_jax.judge import fit, regression
@@ -82,6 +84,16 @@ def test_cells_without_weights_get_a_warning():
 def test_other_cells_are_refused(name, capsys):
     assert main(["judge", name]) == 2
     assert "can be judged" in capsys.readouterr().err
+
+
+def test_the_judge_is_light():
+    """It is asked at every recovery and by pages: nothing of jax or numpy comes with it."""
+    code = "import sys, istanas_jax.judge.regression as r; r.coefficients(); "
+    code += "print({'jax', 'numpy', 'flax'} & set(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert found.stdout == "set()\n"
 
 
 def test_judge_of_a_run_follows_its_search(tmp_path, capsys):

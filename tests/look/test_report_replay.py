@@ -101,3 +101,31 @@ def test_long_lived_changes_are_kept_first():
         rows[0],
         rows[-1],
     ]
+
+
+def test_the_judge_is_beside_the_replay(tmp_path, page):
+    """With what it is; cells that it does not know have no curve, and the page says so."""
+    for row, frame in zip(recoveries(0), page.json["replays"][0]["frames"], strict=True):
+        assert frame["percentile"] == row["percentile"] is not None
+        assert frame["free"] == row["weight_free"]
+    assert "a regression on 10,307 cells that others trained" in page.json["judge"]
+    assert "cannot judge collapsed cells" in page.text[page.text.index('id="replay"') :]
+    small = read(run_page.write(make_run(tmp_path / "small", nodes=2)))
+    assert all(frame["percentile"] is None for frame in small.json["replays"][0]["frames"])
+    assert "There is no percentile by the judge, which knows only cells of 4 nodes" in small.text
+    file = tmp_path / "small" / "replay.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:  # of an earlier version
+        del row["weight_free"]
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    old = read(run_page.write(tmp_path / "small"))
+    assert old.json["replays"][0]["frames"][0]["free"] is None
+
+
+def test_connections_without_weights_are_a_chart(page):
+    (chart,) = [c for c in page.json["charts"] if c["title"] == "Connections without weights"]
+    first = [line for line in chart["lines"] if line["phase"] == "search 0"]
+    assert {line["name"]: line["y"] for line in first} == {
+        "normal cell": [1, 2, 3, 4],
+        "reduction cell": [2, 2, 2, 2],
+    }

@@ -140,6 +140,8 @@ def _frame(row: ReplayRow, before: ReplayRow | None, *, drawings: Drawings | Non
             (_short(node, 2) or 0 for cell in row.get("kkt") or () for node in cell), default=None
         ),
         "budget": int(bool(row.get("budget_decided"))),
+        "free": row.get("weight_free"),
+        "percentile": row.get("percentile"),
     }
     if drawings is not None:
         frame["cells"] = [drawings.number(*cell) for cell in enumerate(frame["picks"])]

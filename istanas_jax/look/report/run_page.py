@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 from etils import epath
 
+from istanas_jax.judge import regression
 from istanas_jax.look import drawing
 from istanas_jax.look.ascii_cells import describe_cell
+from istanas_jax.look.judgement import about_the_judge
 from istanas_jax.look.report import series
 from istanas_jax.look.report.facts import Facts, gather
 from istanas_jax.look.report.folds import all_folds
@@ -62,6 +64,7 @@ def run_page(facts: Facts) -> str:
         "operations": series.operations(),
         "charts": series.charts(facts),
         "time": series.time(facts),
+        "judge": about_the_judge(),
         "widths": [drawing.THIN, drawing.THICK],
     }
     return page(f"{facts.name} · istanas", body, data)
@@ -194,6 +197,8 @@ def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html
         f"colours of their operations: the {found[0]['s']} largest, which reach the dashed lines, "
         "are kept. A node with a blue outline is frozen."
     )
+    if facts.schedule != "retrain":
+        lead += f" {_about_percentiles(found)}"
     if shown < every:
         lead += f" Shown are the {shown:,} most telling of {every:,} rows."
     templates = [
@@ -202,6 +207,16 @@ def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html
     ]
     player = tag("div", id="player")
     return section("Replay", legend(), player, *templates, id="replay", lead=lead)
+
+
+def _about_percentiles(found: list[dict]) -> str:
+    if any(frame["percentile"] is not None for replay in found for frame in replay["frames"]):
+        return f"The curve below the nodes is the judge's percentile. {about_the_judge()}"
+    sizes = {(replay["nodes"], replay["s"]) for replay in found}
+    if sizes == {(regression.NODES, regression.S)}:
+        return ""  # rows of earlier versions
+    known = f"{regression.NODES} nodes with {regression.S} connections each"
+    return f"There is no percentile by the judge, which knows only cells of {known}."
 
 
 def _curves_section(facts: Facts) -> Html:

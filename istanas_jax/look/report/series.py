@@ -21,6 +21,11 @@ CHARTS = (
         {"accuracy": "training", "heldout_accuracy": "held-out", "b_accuracy": "images of b"},
     ),
     ("Distance of z", "", {"distance": "mean of the nodes, between least and most"}),
+    (
+        "Connections without weights",
+        "",
+        {"weight_free_normal": "normal cell", "weight_free_reduction": "reduction cell"},
+    ),
     ("Nodes", "", {"frozen": "frozen", "changed": "changes in the epoch"}),
     ("Learning rate", "", {"learning_rate": "of the weights"}),
     ("Images per second", "", {"images_per_second": "at the end of the epoch"}),

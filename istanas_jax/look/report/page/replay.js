@@ -141,6 +141,10 @@ class Replay {
     if (frame.budget) lines.push(el("p", {}, "The budget decided: the strongest connections that fit were taken."));
     const first = this.index === 0 && frame.step === 0;
     if (!lines.length) lines.push(el("p", { class: "soft" }, first ? "The start: b is random, and z is recovered from it." : "No node changed its connections."));
+    if (frame.free) {
+      const judged = frame.percentile === null ? "" : `; the judge's percentile: ${short(frame.percentile)}`;
+      lines.push(el("p", { class: "soft" }, `Connections without weights: ${frame.free[0]} normal, ${frame.free[1]} reduction${judged}`));
+    }
     if (frame.kkt !== null) lines.push(el("p", { class: "soft" }, `Largest KKT residual of the LASSO: ${short(frame.kkt)} λ`));
     this.news.replaceChildren(...lines);
     this.news.scrollTop = 0;
@@ -269,13 +273,29 @@ class Replay {
         });
       }
     });
-    const height = 2 * nodes * row + 6;
+    const rows = 2 * nodes * row + 6, height = rows + this.drawPercentile(parts, rows + 8, width);
     this.cursor = svg("path", { class: "cursor", d: `M0 0V${height}` });
     this.timeline.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.timeline.style.height = `${height}px`;
-    this.timeline.setAttribute("aria-label", "When each node changed its connections, and when it froze");
+    this.timeline.setAttribute("aria-label", "When each node changed its connections, and when it froze; below it the judge's percentile");
     this.timeline.replaceChildren(...parts, this.cursor);
     this.moveCursor();
+  }
+
+  // The judge's percentile from 0 to 100 below the nodes, where it knows the cells; its height.
+  drawPercentile(parts, top, width) {
+    const size = 48, at = (value) => top + size * (1 - value / 100);
+    const known = this.replay.frames.map((frame, i) => [i, frame.percentile]).filter((pair) => pair[1] !== null);
+    if (!known.length) return 0;
+    const line = known.map(([i, value]) => `${this.x(i).toFixed(1)} ${at(value).toFixed(1)}`).join("L");
+    const about = svg("title", {}, this.data.judge);
+    parts.push(svg("text", { x: 0, y: top + size / 2 + 4 }, "percentile"),
+      svg("rect", { class: "row", x: 94, y: top, width: width - 102, height: size, rx: 2 }, about),
+      svg("path", { class: "random", d: `M94 ${at(50)}H${width - 8}` }),
+      svg("path", { class: "percentile", d: `M${line}` }),
+      ...known.map(([i, value]) => svg("circle", { class: "percentile", cx: this.x(i), cy: at(value), r: 2 },
+        svg("title", {}, `percentile ${short(value)}. ${this.data.judge}`))));
+    return size + 10;
   }
 
   moveCursor() {

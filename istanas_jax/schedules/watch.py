@@ -1,0 +1,110 @@
+"""Watching the cells of a search: connections without weights, the judge's view, when to stop.
+
+A search collapses when pools and skip-connections take over its normal cell. The super-net may
+look well all the same, so the connections are counted, and a limit can warn or stop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from istanas_jax.judge import regression
+from istanas_jax.space.connections import weight_free
+from istanas_jax.space.genotype import Genotype
+
+Supports = Sequence[Sequence[Sequence[int]]]  # (cells, nodes, s), flat indices
+Memory = dict[str, Any]  # of a whole search, JSON-able
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Limits to the normal cell, see `search.stop`."""
+
+    warning: float  # share of connections without weights above which it is said
+    weight_free: int  # so many connections without weights stop the search; 0: never
+    unchanged_epochs: int  # so many epochs with one and the same support stop it; 0: never
+
+    @classmethod
+    def of(cls, search: ConfigDict) -> "Rules":
+        return cls(search.stop.warning, search.stop.weight_free, search.stop.unchanged_epochs)
+
+
+class Watched:
+    """What a search has of this: `Search` brings `method`, `rules`, `name` and `say`."""
+
+    def begin_watching(self) -> None:
+        """Another search follows."""
+        self.memory: Memory = {}
+        self._weight_free: list[int] | None = None  # per cell, at the last row of the replay
+
+    def seen(self, step: int, supports: Supports) -> dict[str, Any]:
+        """For a row of the replay: what is known of these cells."""
+        if step == 0:
+            self.memory = remember(self.memory, supports)
+        found = seen(supports)
+        self._weight_free = found["weight_free"]
+        return found
+
+    def weight_free_in_short(self) -> str:
+        """Beside the progress bar."""
+        if self._weight_free is None:
+            return ""
+        return "  without weights {} normal, {} reduction".format(*self._weight_free)
+
+    def watch(self, supports: Supports) -> dict[str, int]:
+        """What the row of an epoch says of the cells at its end; they may stop the search."""
+        normal, reduction = map(weight_free, supports)
+        figures = {"weight_free_normal": normal, "weight_free_reduction": reduction}
+        if not self.method.watched:
+            return figures
+        self.memory, said = follow(self.memory, supports, self.rules)
+        if said:
+            self.say(f"{self.name}: {said}")
+        return figures | {"unchanged_epochs": self.memory["unchanged_epochs"]}
+
+
+def seen(supports: Supports) -> dict[str, Any]:
+    """What a row of the replay says of its cells; no percentile where the judge does not apply."""
+    found: dict[str, Any] = {"weight_free": list(map(weight_free, supports))}
+    genotype = Genotype.from_supports(*supports)
+    if regression.why_not(genotype) is None:
+        found["percentile"] = round(regression.judge(genotype).percentile, 1)
+    return found
+
+
+def remember(memory: Memory, supports: Supports) -> Memory:
+    """The memory of a search that begins with these cells."""
+    return {"first_weight_free": weight_free(supports[0]), "support": _in_order(supports)} | memory
+
+
+def follow(memory: Memory, supports: Supports, rules: Rules) -> tuple[Memory, str | None]:
+    """The memory after another epoch, and what is to be said of it.
+
+    `stopped` in it tells why the search is over. Only growth is warned of: a search that begins
+    with many connections without weights has not collapsed.
+    """
+    now, normal = _in_order(supports), supports[0]
+    free, connections = weight_free(normal), sum(map(len, normal))
+    unchanged = memory.get("unchanged_epochs", 0) + 1 if memory.get("support") == now else 0
+    memory = memory | {"support": now, "unchanged_epochs": unchanged}
+    said = f"{free} of {connections} connections of the normal cell have no weights"
+    if rules.weight_free and free >= rules.weight_free:
+        memory["stopped"] = said
+    elif rules.unchanged_epochs and unchanged >= rules.unchanged_epochs:
+        memory["stopped"] = f"the support has not changed for {unchanged} epochs"
+    if "stopped" in memory:
+        return memory, f"the search stops: {memory['stopped']}"
+    grown = free > memory.get("first_weight_free", 0)
+    if grown and free > rules.warning * connections and not memory.get("warned"):
+        started = memory.get("first_weight_free", 0)
+        return memory | {"warned": True}, (
+            f"warning: {said}, {started} had none at the start; a collapsing search looks like this"
+        )
+    return memory, None
+
+
+def _in_order(supports: Supports) -> list[list[list[int]]]:
+    """The same for the same connections, in whatever order of strength."""
+    return [[sorted(map(int, node)) for node in cell] for cell in supports]
