@@ -26,7 +26,7 @@ from istanas_jax.runs.trained_network import Trained, make_trained, save_trained
 from istanas_jax.schedules.memory import check_memory
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.results import accuracies, write_architecture, write_result
-from istanas_jax.schedules.search import OneStageSearch, supports_of
+from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.training.errors import TrainingError
@@ -88,7 +88,7 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
 
 def switch(state: SearchState, search: OneStageSearch, task: TrainTask) -> TrainState:
     """From the super-net to the static net: the active weights, momentum and statistics."""
-    supports = supports_of(state.arch)
+    supports = task.net.genotype.supports()  # as recovered last, after the state's last step
     before = jax.device_get(state.weights)
     select = lambda tree: select_params(tree, search.net, supports)  # noqa: E731
     params = select(before.params)
