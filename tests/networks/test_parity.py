@@ -33,8 +33,6 @@ ROUNDING = 5e-6
 MOST_ON_KINK = 10
 # Statistics are means of activations that agree as logits do, and move by a tenth of them.
 STATISTICS = 1e-5
-# Each program runs a few times only: most of the time would go into optimising it.
-QUICK = {"xla_backend_optimization_level": 0}
 
 SMALL = {"classes": 10, "cells": 8, "auxiliary": True}
 TARGETS = {
@@ -72,11 +70,11 @@ def run_target(folder, name):
     net = TARGETS[name]
     release, variables, x, labels = read(folder / "parity" / f"target_{name}.npz", net)
 
-    @jax.jit(compiler_options=QUICK)
+    @jax.jit
     def evaluate(variables, x):
         return net.apply(variables, x, train=False)
 
-    @jax.jit(compiler_options=QUICK)
+    @jax.jit
     def train(variables, x, labels):
         kernel, loss = loss_of_stem(net, variables, x, labels)
         return jax.value_and_grad(loss, has_aux=True)(kernel)
@@ -162,7 +160,7 @@ def float64_gradient(run):
     """
     net, plain_relu, same = run.net.clone(dtype="float64"), operations.relu, 1e-12
 
-    @jax.jit(compiler_options=QUICK)
+    @jax.jit
     def train(variables, x, labels, switched):
         inputs = []
 
@@ -224,7 +222,7 @@ def test_super_net(shared, dense):
     release, variables, x, labels = read(shared / "parity" / "supernet_two_stage.npz", net)
     arch = read_architecture(release)
 
-    @jax.jit(compiler_options=QUICK)
+    @jax.jit
     def train(variables, arch, x, labels):
         def loss(b, kernel, classifier):
             moving = arch.replace(b=b)
