@@ -80,6 +80,7 @@ def exports(tmp_path_factory):
 CASES = [("retrain", False), ("one_stage", True)]
 
 
+@pytest.mark.slow
 def test_paths_may_be_relative(exports, monkeypatch):
     """A run named by the folder one stands in, as the README does: exported, loaded, predicted."""
     out, _ = exports("retrain", False)
@@ -93,6 +94,7 @@ def test_paths_may_be_relative(exports, monkeypatch):
     assert run.network().class_names == CLASSES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regime", "fold"), CASES)
 def test_every_file_is_written_and_was_compared(exports, regime, fold):
     out, figures = exports(regime, fold)
@@ -114,6 +116,7 @@ def test_every_file_is_written_and_was_compared(exports, regime, fold):
     assert about["parameters"] == sum(leaf.size for leaf in leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regime", "fold"), CASES)
 def test_runs_where_the_package_is_not(exports, regime, fold, tmp_path):
     out, _ = exports(regime, fold)
@@ -136,6 +139,7 @@ numpy.save("logits.npy", model.call(numpy.load("images.npy")))
     assert_close(found, jax.jit(lambda v, x: logits(network, v, x))(network.variables, images))
 
 
+@pytest.mark.slow
 def test_weights_by_their_documented_names(exports):
     out, _ = exports("retrain", False)
     with safetensors.safe_open(out / "weights.safetensors", "numpy") as file:
@@ -151,6 +155,7 @@ def test_weights_by_their_documented_names(exports):
     assert metadata["description"].startswith("ISTA-NAS network of 3 cells")
 
 
+@pytest.mark.slow
 def test_pytorch_state_keeps_the_batch_norms(exports):
     out, _ = exports("one_stage", True)
     network = trained("one_stage")
@@ -173,6 +178,7 @@ def test_folding_leaves_norms_that_follow_no_convolution(regime, pools, identiti
     assert "bias1" in names  # of a separable convolution
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("regime", "stem"), [("retrain", "imagenet"), ("search", "cifar")])
 def test_folded_logits(regime, stem):
     network = trained(regime, stem)
@@ -197,6 +203,7 @@ def test_folder_of_others_is_refused(tmp_path):
         assert [(p.name, p.read_text()) for p in out.iterdir()] == [(name, text)]
 
 
+@pytest.mark.slow
 def test_wrong_file_is_noticed_and_export_can_be_repeated(tmp_path, monkeypatch):
     save_trained(tmp_path / "run", trained("retrain"), run=2)
     damaged = jax.tree.map(lambda x: x * 1.01, trained("retrain").variables)
@@ -218,6 +225,7 @@ def test_grey_images():
     assert str(model.in_avals[0]) == "uint8[batch,8,8,1]"
 
 
+@pytest.mark.slow
 def test_an_export_says_that_its_model_is_a_program(exports):
     out, figures = exports("retrain", False)
     assert "The file is a program" in (out / "README.md").read_text()

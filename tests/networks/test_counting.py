@@ -199,11 +199,13 @@ def test_counts_are_those_of_the_traced_program(shift, stem, size, regime):
     assert counts.flops == work["multiply_adds"] + others
 
 
+@pytest.mark.slow
 def test_a_full_size_net_against_the_traced_program():
     net = target("ISTA_ImageNet", "imagenet")
     assert traced_target(net, 224)["multiply_adds"] == count(net).multiply_adds
 
 
+@pytest.mark.slow
 def test_the_dense_super_net_against_the_traced_program():
     variables = jax.eval_shape(init_super(TWO_STAGE, 32), jax.random.key(0))
     inputs = (jnp.zeros((1, 32, 32, 3)), jnp.zeros((2, 4, 2), int), jnp.ones((2, 4, 2)))

@@ -37,6 +37,7 @@ def ends(tmp_path_factory, environment) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -59,6 +60,7 @@ def test_the_disk(ends, fault, sentence):
     assert end["seconds"] < 240
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice(ends):
     end = ends["stopped twice"]
     lines = [line for line in end["err"].splitlines() if not line.startswith("retrain 0 ")]
@@ -67,6 +69,7 @@ def test_ctrl_c_twice(ends):
     assert end["seconds"] < 240
 
 
+@pytest.mark.slow
 def test_it_goes_on_once_the_disk_is_mended(ends):
     for fault in ("read-only", "full", "deleted"):
         assert "going on from step" in ends[fault]["out"]
