@@ -67,3 +67,12 @@ def test_config_keys_exist(document):
     named |= set(re.findall(rf"`((?:{parts})\.[a-z_0-9.]+)(?: = [^`]+|=[^`]+)?`", text))
     named = {key.rstrip(".") for key in named if not key.endswith(FILES)}
     assert not named - known_keys()
+
+
+def test_the_order_of_packages_is_that_of_the_imports():
+    text = text_of(ROOT / "docs" / "architecture.md")
+    (said,) = re.findall(r"only those before it: ([\w, ]+)\.", text)
+    enforced = re.search(
+        r"ORDER = \[(.*?)\]", (ROOT / "tests" / "test_imports.py").read_text(), re.S
+    )
+    assert said.split(", ") == re.findall(r"\w+", enforced[1])
