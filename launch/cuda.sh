@@ -29,7 +29,7 @@ fail() {
   exit 2
 }
 
-# By the oldest GPU and driver that nvidia-smi lists: "580.65.06, 9.0".
+# Choose by the oldest GPU and driver that nvidia-smi lists: "580.65.06, 9.0".
 choose_cuda() {
   local driver capability chosen=cuda13
   while IFS=', ' read -r driver capability; do

@@ -26,7 +26,7 @@ show() {
   echo
 }
 
-# A command whose output goes to $log; of a dry run, only the command.
+# Run a command whose output goes to $log; a dry run only prints it.
 step() {
   if [ -n "${dry_run:-}" ]; then
     show "$@"
@@ -35,7 +35,7 @@ step() {
   fi
 }
 
-# What an environment depends on.
+# Print everything that an environment depends on.
 built_from() {
   local argument
   cat requirements.txt pyproject.toml

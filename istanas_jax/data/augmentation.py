@@ -10,13 +10,13 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 
 DRAWS = 5  # per image: crop row, crop column, flip, cutout row, cutout column
 JITTER_DRAWS = 4  # after them, if there is jitter: brightness, contrast, saturation, hue
-GREY = (0.2989, 0.587, 0.114)  # of red, green and blue, as torchvision
+GREY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as torchvision has them
 
 
 def normalise(
     images: UInt8[Array, "B H W C"], mean: Float[Array, " C"], std: Float[Array, " C"]
 ) -> Float[Array, "B H W C"]:
-    """Pixels of 0 ... 255 as (x / 255 - mean) / std."""
+    """Map pixels of 0 ... 255 to (x / 255 - mean) / std."""
     return _standardise(images.astype(jnp.float32) / 255, mean, std)
 
 
@@ -26,7 +26,7 @@ def _standardise(x: Float[Array, "B H W C"], mean, std) -> Float[Array, "B H W C
 
 
 def draw(key: jax.Array, count: int, *, jitter: bool = False) -> Float[Array, "B draws"]:
-    """What `augment` needs for so many images, with or without a change of colours."""
+    """Draw the random numbers that `augment` needs for `count` images; `jitter` changes colours."""
     return jax.random.uniform(key, (count, DRAWS + JITTER_DRAWS * jitter))
 
 
@@ -41,10 +41,10 @@ def augment(
     cutout: int,
     color_jitter: tuple[float, ...] = (),
 ) -> Float[Array, "B H W C"]:
-    """Crop after padding with 0, flip half of the images, colours, normalise, cut a square out.
+    """Crop after padding with 0, flip half of the images, change colours, normalise, cut a square.
 
     Args:
-      draws: from `draw`, for these images.
+      draws: random numbers from `draw`, one row per image.
       pad: pixels of value 0 added on each side before the crop, as torchvision's RandomCrop.
       flip: mirror left and right with probability 1/2.
       cutout: side of a square set to 0 after normalisation, as DARTS: its centre is any pixel,
@@ -70,7 +70,7 @@ def augment(
 def _crop(
     images: UInt8[Array, "B H W C"], draws: Float[Array, "B draws"], pad: int, flip: bool
 ) -> UInt8[Array, "B H W C"]:
-    """One gather by row and column; a flip takes the columns in falling order.
+    """Crop and flip by one gather over rows and columns; a flip reverses the columns.
 
     Measured on 2 CPU cores, the whole of `augment` for 256 x 32 x 32 x 3: this 0.7 ms, rows and
     then columns by take_along_axis 0.9, vmapped dynamic_slice 1.0, one-hot products 2.3, a select
@@ -92,7 +92,7 @@ def _crop(
 def _jitter(
     x: Float[Array, "B H W C"], draws: Float[Array, "B 4"], strength: tuple[float, ...]
 ) -> Float[Array, "B H W C"]:
-    """torchvision's ColorJitter of each image, x in 0 ... 1.
+    """Change the colours of each image as torchvision's ColorJitter does; x is in 0 ... 1.
 
     Brightness, contrast and saturation are multiplied by a factor of 1 - strength ... 1 + strength,
     the hue is turned by up to strength of a whole turn. One channel has only the first two.
@@ -132,7 +132,7 @@ def _turn_hue(
     blue: Float[Array, "B H W"],
     turn: Float[Array, "B 1 1"],
 ) -> list[Float[Array, "B H W"]]:
-    """By way of HSV: value is the largest channel, chroma the largest minus the smallest."""
+    """Turn the hue in HSV: value is the largest channel, chroma the largest minus the smallest."""
     value = jnp.maximum(jnp.maximum(red, green), blue)
     chroma = value - jnp.minimum(jnp.minimum(red, green), blue)
     divisor = jnp.where(chroma == 0, 1, chroma)  # grey has no hue, any will do
@@ -152,7 +152,7 @@ def _turn_hue(
 
 
 def _below(draw: Float[Array, " B"], count: int) -> Int[Array, " B"]:
-    """A uniform draw of [0, 1) as one of 0 ... count - 1."""
+    """Turn a uniform draw of [0, 1) into one of 0 ... count - 1."""
     return jnp.minimum((draw * count).astype(jnp.int32), count - 1)  # the product may round up
 
 

@@ -38,12 +38,12 @@ class Images(Protocol):
         """These images, in this order."""
 
     def read_labels(self) -> np.ndarray:
-        """Of all images."""
+        """Labels of all images."""
 
     def batches(
         self, order: Iterable[np.ndarray], *, seed: tuple[int, ...] | None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Images and labels of each array of indices: in training, or with None as for a test."""
+        """Yield images and labels of each array of indices; seed None prepares them for a test."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Dataset:
     mean: np.ndarray  # float32 (C,), of pixels / 255
     std: np.ndarray  # float32 (C,)
     read_test: Callable[[], Images]
-    preparation: Preparation  # of an image file, to be seen as the test images are
+    preparation: Preparation  # makes of an image file what evaluation makes of test images
     test_marks: Marks = field(default_factory=dict)  # what test images are known by
 
     def test(self) -> Images:
-        """The test images, read now: a run does so once, at its end."""
+        """Read the test images, which a run does once, at its end."""
         test = self.read_test()
         self.check_test(test)
         return test
@@ -80,7 +80,7 @@ class Dataset:
 
     @cached_property
     def marks(self) -> Marks:
-        """What the whole set is known by."""
+        """What the whole set is recognised by when a run is resumed."""
         return {
             "classes": self.classes,
             "class_names": checksum("\n".join(self.class_names).encode()),

@@ -34,14 +34,14 @@ class Box(NamedTuple):
 def random_crop(
     encoded: bytes, size: int, channels: int, what: object, rng: np.random.Generator
 ) -> np.ndarray:
-    """A random part of an image as (size, size, channels); `what` names the image in errors."""
+    """Crop a random part of an image to (size, size, channels); `what` names it in errors."""
     return resize(decode_crop(encoded, size, channels, what, rng), size, size)
 
 
 def decode_crop(
     encoded: bytes, size: int, channels: int, what: object, rng: np.random.Generator
 ) -> np.ndarray:
-    """The same before it is resized, not much larger than need be."""
+    """The random part before it is resized, decoded not much larger than it must be."""
     shape = _shape(encoded)
     if shape is None:
         image = decode(encoded, 0, channels, what, upright=False)
@@ -68,7 +68,7 @@ def centre_crop(encoded: bytes, size: int, channels: int, what: object, shorter:
 
 
 def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
-    """As torchvision's RandomResizedCrop: area and log of the ratio are uniform."""
+    """Draw a box as torchvision's RandomResizedCrop: area and log of the ratio are uniform."""
     for _ in range(TRIES):
         area, ratio, top, left = rng.random(4)
         area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * area)
@@ -82,7 +82,7 @@ def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
 
 
 def _shape(encoded: bytes) -> tuple[int, int] | None:
-    """Height and width of a sound JPEG, from its header; of anything else None."""
+    """Height and width from the header of a sound JPEG; None for anything else."""
     try:
         return simplejpeg.decode_jpeg_header(encoded)[:2]
     except ValueError:
@@ -92,7 +92,7 @@ def _shape(encoded: bytes) -> tuple[int, int] | None:
 def _decode(
     encoded: bytes, channels: int, what: object, shape: tuple[int, int], too_large: float
 ) -> tuple[np.ndarray, int]:
-    """A JPEG, shrunk by as much of `too_large` as libjpeg can, and by how much."""
+    """Decode a JPEG, shrunk by as much of `too_large` as libjpeg can; returns that factor too."""
     by = next((by for by in REDUCTIONS if by <= too_large), 1)
     try:
         image = simplejpeg.decode_jpeg(
@@ -130,7 +130,7 @@ def decode(
 
 
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """As Pillow's antialiased bilinear, to about 1 in 255.
+    """Resize as Pillow's antialiased bilinear filter does, to about 1 in 255.
 
     Pillow weights pixels by a triangle that is s times as wide as cv2's bilinear when it shrinks by
     s. The variance of a triangle is s^2 / 6, that of the filter (a, 1 - 2a, a) is 2a; so this

@@ -1,4 +1,4 @@
-"""What can be wrong with data."""
+"""The error that all of `data` raises for data that cannot be used."""
 
 
 class DataError(ValueError):

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to an encoded image.
+    """How an encoded image is decoded for evaluation.
 
     Args:
       size, channels: of the result, uint8 (size, size, channels).
@@ -40,7 +40,7 @@ class Preparation:
 
     @classmethod
     def from_dict(cls, found: dict) -> "Preparation":
-        """Back from `to_dict`; ValueError for anything else."""
+        """Undo `to_dict`; anything else is a ValueError."""
         names = cls.__dataclass_fields__
         if not isinstance(found, dict) or found.keys() != names.keys():
             raise ValueError(f"the preparation of images must have the keys {', '.join(names)}")
@@ -52,7 +52,7 @@ class Preparation:
         return cls(size, channels, resize)
 
     def in_words(self) -> str:
-        """For whoever has to do the same without this package."""
+        """Describe it for whoever has to do the same without this package."""
         colours = {1: "grey", 3: "RGB"}.get(self.channels, f"{self.channels} channels")
         square = f"{self.size} x {self.size} pixels"
         if self.resize:

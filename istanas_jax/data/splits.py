@@ -36,7 +36,7 @@ def _kept_and_held(config: ConfigDict, dataset: Dataset) -> tuple[np.ndarray, np
 
 
 def _seed(config: ConfigDict) -> int:
-    """By which images are divided: the run's, unless runs of several seeds share a division."""
+    """The seed of the division: the run's own, unless runs of several seeds share a division."""
     return config.data.get("division_seed", config.seed)
 
 
@@ -63,7 +63,7 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
 
 
 def batch_shapes(images: Images, batch: int) -> list[jax.ShapeDtypeStruct]:
-    """Of a batch of these images and of its labels."""
+    """Shapes of a batch of these images and of its labels."""
     return [
         jax.ShapeDtypeStruct((batch, *images.image_shape), np.uint8),
         jax.ShapeDtypeStruct((batch,), np.int32),

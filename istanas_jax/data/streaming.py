@@ -25,7 +25,7 @@ from istanas_jax.data.in_memory import choose_shape
 from istanas_jax.data.preparation import Preparation
 from istanas_jax.data.sources import open_source
 
-CROP = 3  # first word of every seed of a crop; `data` has the others
+CROP = 3  # first word of every seed of a crop; `dataset` has the others
 PIECE = 32  # images that a worker decodes and hands over at a time: 5 MB of 224 x 224
 OPEN_FILES = 8192  # TFDS stores ImageNet in more than 1,000, and all are kept open
 
@@ -100,7 +100,7 @@ class StreamedImages:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The images of all batches, a piece at a time: a source of grain's."""
+    """The image numbers of all batches in pieces, as a data source for grain."""
 
     numbers: np.ndarray
     bounds: np.ndarray
@@ -131,7 +131,7 @@ class _Decode:
     source: EncodedImages
     preparation: Preparation
     seed: tuple[int, ...] | None  # None prepares images as for a test
-    # Of `jpeg`, which is so imported with it, before the threads of a worker begin.
+    # From `decoding`: unpickling it imports that module before the threads of a worker begin.
     random_crop: Callable[..., np.ndarray]
 
     def __call__(self, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -169,12 +169,12 @@ def _iterate(pieces: _Pieces, decode: _Decode, workers: int):
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _begin_worker(index: int, count: int) -> None:
-    """In a new process. jax may be imported here, by grain, but is never used."""
+    """Set up a new process. grain may import jax in it, but nothing uses jax."""
     # Ctrl-C and a cluster's SIGTERM reach all processes of a run; it is the first that ends it,
     # after a checkpoint.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -184,7 +184,7 @@ def _begin_worker(index: int, count: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed run leaves nothing behind."""
+    """Exit when the parent does, so that a killed run leaves no process behind."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

@@ -1,5 +1,4 @@
-"""The other hosts of a run: finding them, by flags or from what a TPU pod or Slurm tells, and
-noticing when one is lost."""
+"""Finds the other hosts of a run, by flags, a TPU pod or Slurm, and notices when one is lost."""
 
 import atexit
 import glob
@@ -14,8 +13,8 @@ import traceback
 import jax
 from jax._src.distributed import global_state  # its key-value store has no public name
 
-# A host that is not heard of for so many seconds is lost, and the others end: a step that waits
-# for it would wait forever.
+# Seconds without a sign of life after which a host counts as lost. The others then end, since a
+# step that waits for it would wait forever.
 LOST_AFTER = 30
 BEAT = 3  # seconds between two signs of life
 LOST = 75  # exit code: try again
@@ -25,12 +24,12 @@ SIGNS = "istanas/alive/"
 def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
     """Become one of the processes of a run, before jax is used in any other way.
 
-    With three Nones: that which the environment says, or a run of one process.
+    With three Nones the environment decides; if it says nothing, the run has one process.
     """
     given = (coordinator, processes, process)
     if None in given and given != (None, None, None):
         raise ValueError("--coordinator, --processes and --process go together: give all or none")
-    # jax would end by a failed check and its stack trace; `_watch` is there before.
+    # jax would end with a failed check and a stack trace; `_watch` notices the loss earlier.
     options = {"heartbeat_timeout_seconds": 3 * LOST_AFTER, "shutdown_timeout_seconds": LOST_AFTER}
     # A signal is a request that `interrupts` reads between two steps, on every host.
     jax.config.update("jax_enable_preemption_service", False)
@@ -50,7 +49,7 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
 
 
 def leave_after(error: Exception) -> None:
-    """End this process because of what went wrong: here, or in what it does with the others."""
+    """End this process after an error, be it its own or one of working with the others."""
     # jax raises what its runtime reports as either, "UNKNOWN: Gloo AllReduce failed: ...".
     if isinstance(error, jax.errors.JaxRuntimeError) or re.match("[A-Z_]+: ", str(error)):
         _tell_lost("another host", str(error).splitlines()[0][:200])
@@ -61,7 +60,7 @@ def leave_after(error: Exception) -> None:
 
 
 def _leave(message: str, code: int) -> None:
-    """At once: an orderly end would wait for hosts that do not answer."""
+    """Exit at once: an orderly exit would wait for hosts that do not answer."""
     print(f"istanas: host {global_state.process_id}: {message}", file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(code)
@@ -108,12 +107,12 @@ def _check(coordinator: str, processes: int, process: int) -> None:
 
 
 def _tasks_of_slurm() -> int:
-    """Of the step that this process is in; a shell in an allocation is in none."""
+    """Number of tasks in this process's Slurm step; a shell in an allocation is in no step."""
     return int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) if "SLURM_PROCID" in os.environ else 1
 
 
 def _gpus_of_slurm() -> list[int] | None:
-    """All of the node for its only task; None is jax's default, one per task."""
+    """All GPUs of a node if it has one task; None is jax's default, one GPU per task."""
     alone = os.environ.get("SLURM_STEP_NUM_NODES") == os.environ.get("SLURM_STEP_NUM_TASKS")
     gpus = int(os.environ.get("SLURM_GPUS_ON_NODE", 0))
     return list(range(gpus)) if alone and gpus else None

@@ -41,7 +41,7 @@ class Devices:
         return len(self.devices)
 
     def replicate(self, tree):
-        """The tree on every device; every host gives the same."""
+        """Put the tree on every device; every host must give the same tree."""
         if self.hosts == 1:
             return jax.device_put(tree, self.same)
         return jax.tree.map(self._replicate, jax.device_get(tree))
@@ -51,20 +51,20 @@ class Devices:
         return jax.make_array_from_callback(x.shape, self.same, lambda index: x[index])
 
     def part(self, batch: np.ndarray) -> np.ndarray:
-        """This host's part of something that there is one of for every image of a batch."""
+        """This host's part of an array that has one entry for each image of a batch."""
         size = len(batch) // self.hosts
         host = jax.process_index() if self.hosts > 1 else 0
         return batch[host * size : (host + 1) * size]
 
     def split(self, part: np.ndarray) -> np.ndarray | Array:
-        """This host's part of a batch, (B / hosts, ...), as (devices, B / devices, ...)."""
+        """Reshape this host's part of a batch, (B / hosts, ...), to (devices, B / devices, ...)."""
         local = part.reshape(len(self) // self.hosts, -1, *part.shape[1:])
         if self.hosts == 1:
             return local
         return jax.make_array_from_process_local_data(self.parts, local)
 
     def split_shape(self, batch: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | Array:
-        """What `split` makes of the parts of a batch, for compiling."""
+        """The shape of what `split` returns for a whole batch, for compiling."""
         size, *rest = batch.shape
         if jax.process_count() > 1:  # then pmap's `lower` takes only arrays
             return self.split(np.zeros((size // self.hosts, *rest), batch.dtype))
@@ -72,7 +72,7 @@ class Devices:
         return jax.ShapeDtypeStruct(shape, batch.dtype, sharding=self.parts)
 
     def map(self, step, batches: int, *, donate: bool = True):
-        """`step` on all devices at once; the state it is given is used up if `donate`."""
+        """Run `step` on all devices at once; `donate` lets it reuse the memory of its state."""
         return jax.pmap(
             only(self.platform, step),
             axis_name=AXIS,
@@ -83,12 +83,12 @@ class Devices:
         )
 
     def compile(self, lowered):
-        """What `map` or `jit` lowered, compiled for these devices."""
+        """Compile for these devices what `map` or `jit` lowered."""
         options = TPU_OPTIONS if self.platform == "tpu" else None
         return lowered.compile(compiler_options=options)
 
     def jit(self, f, **options):
-        """`f` done alike by every device, on trees that are the same on all of them."""
+        """Compile `f` to run alike on every device, on trees that are the same on all of them."""
         return jax.jit(f, out_shardings=self.same, **options)
 
     @cached_property
@@ -96,7 +96,7 @@ class Devices:
         return self.map(lambda _, x: lax.pmax(x[0], AXIS), 1, donate=False)
 
     def largest(self, values: np.ndarray) -> np.ndarray | Array:
-        """Elementwise over all hosts. Nobody waits for it before the result is looked at."""
+        """Elementwise maximum over all hosts, computed without waiting for the result."""
         if self.hosts == 1:
             return values
         local = len(self) // self.hosts
@@ -104,21 +104,21 @@ class Devices:
 
 
 def own_part(draws: Float[Array, "B ..."]) -> Float[Array, "B/devices ..."]:
-    """Inside a step: this device's part of something drawn for the whole batch.
+    """This device's part, inside a step, of random numbers drawn for the whole batch.
 
-    So that an image is changed in the same way whatever the number of devices.
+    An image is so changed in the same way whatever the number of devices.
     """
     size = draws.shape[0] // lax.axis_size(AXIS)
     return lax.dynamic_slice_in_dim(draws, lax.axis_index(AXIS) * size, size)
 
 
 def is_leader() -> bool:
-    """Whether this is the host that writes files and talks."""
+    """Whether this host is the one that writes files and prints."""
     return jax.process_index() == 0
 
 
 def from_leader(value: Any) -> Any:
-    """What host 0 gives, JSON-able, on every host: as JSON has it, with lists for tuples."""
+    """Return host 0's JSON-able value on every host, as JSON holds it: with lists for tuples."""
     text = json.dumps(value)
     if jax.process_count() == 1:
         return json.loads(text)

@@ -22,7 +22,7 @@ def by_platform(*args, cpu: Callable, default: Callable):
 
 
 def only(platform: str, f: Callable) -> Callable:
-    """`f`, which is traced for this platform alone."""
+    """Make `f` be traced for this platform alone."""
 
     @wraps(f)
     def known(*args):

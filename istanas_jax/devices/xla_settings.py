@@ -12,7 +12,7 @@ from jaxlib import version
 # XLA allocates the memory of a program anew at every step: in pages of 4 KiB its first touch and
 # the look-ups cost a search step about a sixth of its time.
 HUGE_PAGES = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb", "1", ":")
-# Vectors of 512 bits where the processor has them: a twentieth.
+# Vectors of 512 bits, where the processor has them, save a twentieth.
 WIDE_VECTORS = ("XLA_FLAGS", "--xla_cpu_prefer_vector_width", "512", " ")
 # These jaxlibs sum wrongly on CPUs when a small product is fused into the sum (jax issue 39103).
 # Without fusions of that kind they are right, and as fast.

@@ -12,7 +12,7 @@ from istanas_jax.data.sources import known_size
 
 @dataclass(frozen=True)
 class Outline:
-    """So many images, without the images."""
+    """Number and shape of images, without the images."""
 
     num: int
     image_shape: tuple[int, int, int]
@@ -25,7 +25,7 @@ class Outline:
 
 
 def outline(config: ConfigDict) -> Dataset:
-    """The data set a config names: only its sizes, if these are known without it."""
+    """The data set that a config names, or only its sizes if they are known without reading it."""
     sizes = (config.classes, config.image_size, config.image_channels)
     num = known_size(config.name)
     if num is None or not all((*sizes, *config.mean, *config.std)):

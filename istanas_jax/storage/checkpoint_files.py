@@ -23,7 +23,7 @@ class CheckpointError(ValueError):
 
 
 def absolute(folder: str | os.PathLike) -> epath.Path:
-    """As orbax wants it; a gs:// address is absolute, and Path.absolute would spoil it."""
+    """The absolute path that orbax wants. Path.absolute would spoil a gs:// address."""
     path = epath.Path(folder)
     return path if path.is_absolute() else path.absolute()
 
@@ -56,13 +56,13 @@ def load_signed(path: epath.Path) -> dict:
 
 
 def sign(about: dict) -> dict:
-    """With a checksum of its own."""
+    """Add a checksum of the contents."""
     about = json.loads(json.dumps(about))  # fails here if at all, and turns keys into strings
     return about | {"crc32": zlib.crc32(json.dumps(about, sort_keys=True).encode())}
 
 
 def verify(signed: dict) -> dict:
-    """What was signed; ValueError if it is not as it was written."""
+    """Check and remove the checksum; ValueError if anything differs from what was written."""
     about = {key: value for key, value in signed.items() if key != "crc32"}
     if signed.get("crc32") != sign(about)["crc32"]:
         raise ValueError("the checksum of about differs")
@@ -74,7 +74,7 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
     """The arrays by name; ValueError if one is not as it was written.
 
-    By tensorstore and not by orbax, which gives up at the first array it cannot read while the
+    It uses tensorstore and not orbax, which gives up at the first array it cannot read while the
     others are still being read into its closed event loop, each with a traceback on the terminal.
 
     Args:
@@ -104,11 +104,11 @@ def kind(x) -> str:
 
 
 def parse_kind(text: str) -> tuple[np.dtype, tuple[int, ...]]:
-    """Back from what `kind` gives."""
+    """Undo `kind`."""
     dtype, _, shape = text.rstrip("]").partition("[")
     return np.dtype(dtype), tuple(map(int, filter(None, shape.split(", "))))
 
 
 def crc32(x) -> int:
-    """32 MB in 10 ms; BLAKE2b, no better against accidents, takes four times as long."""
+    """CRC-32, 32 MB in 10 ms; BLAKE2b is no better against accidents and takes four times that."""
     return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8))

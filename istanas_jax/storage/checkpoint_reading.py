@@ -27,7 +27,7 @@ class Restored(NamedTuple):
 
 
 def read_step(folder: str | os.PathLike, step: int, like) -> Restored:
-    """One step, as `Checkpoints.restore` gives it, of a folder that nobody writes to."""
+    """Read one step, as `Checkpoints.restore` does, from a folder that nobody writes to."""
     path = epath.Path(folder) / str(step)
     try:
         return Restored(step, *restore(path, like))
@@ -39,7 +39,7 @@ def read_step(folder: str | os.PathLike, step: int, like) -> Restored:
 
 
 def named(tree) -> list[tuple[str, Any]]:
-    """The leaves with their names, those that orbax gives them."""
+    """The leaves with the names that orbax gives them."""
     flat = jax.tree_util.tree_flatten_with_path(tree)[0]
     return [(jax.tree_util.keystr(path, simple=True, separator="."), x) for path, x in flat]
 

@@ -46,7 +46,7 @@ VERSIONS = {
 }
 VERSIONS["istanas_jax"] = __version__
 quiet_orbax.install()
-NOTES = "_CHECKPOINT_METADATA"  # of orbax, in each step
+NOTES = "_CHECKPOINT_METADATA"  # file that orbax adds to each step
 
 
 class Checkpoints:
@@ -55,10 +55,10 @@ class Checkpoints:
     Args:
       folder: a path or gs:// address; made if it is not there.
       keep: how many of the last steps stay. The best, by score, stays besides.
-      every_minutes: `due_by_clock` that long after the last save, or after opening.
-      every_steps: `due_by_steps` this many steps after the last one; 0 for never.
-      warn: is told about steps that are passed over.
-      clock: in seconds.
+      every_minutes: `due_by_clock` is true this long after the last save, or after opening.
+      every_steps: `due_by_steps` is true this many steps after the last save; 0 means never.
+      warn: called with a sentence about each step that is skipped.
+      clock: returns seconds.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Checkpoints:
     ):
         if keep < 1:
             raise CheckpointError(f"keep = {keep}: at least one checkpoint must be kept")
-        self.seconds_blocked = 0.0  # wall time that `save` held its caller, all in all
+        self.seconds_blocked = 0.0  # total wall time for which `save` held its caller
         self.folder = absolute(folder)
         self._every_seconds = 60 * every_minutes
         self._every_steps = every_steps
@@ -118,15 +118,15 @@ class Checkpoints:
                 self._manager.wait_until_finished()
                 self._settle_replaced()
         finally:
-            with contextlib.suppress(Exception):  # once more what has just been told
+            with contextlib.suppress(Exception):  # repeats the error that has just been raised
                 self._manager.close()
 
     def latest_step(self) -> int | None:
-        """The newest step, be it still under way."""
+        """The newest step, even if it is still being written."""
         return self._manager.latest_step()
 
     def due_by_clock(self) -> bool:
-        """Whether `every_minutes` have passed. Of several processes one should decide."""
+        """Whether `every_minutes` have passed. One of several processes should decide."""
         return self._clock() - self._last_time >= self._every_seconds
 
     def due_by_steps(self, step: int) -> bool:
@@ -233,7 +233,7 @@ class Checkpoints:
         return is_leader() and not in_bucket(self.folder) and not self.folder.exists()
 
     def _move(self, step: int, name: str) -> None:
-        """Rename the folder of a step, so that it is none any more."""
+        """Rename the folder of a step, so that it no longer counts as one."""
         if is_leader():
             if (self.folder / name).exists():
                 (self.folder / name).rmtree()
@@ -243,7 +243,7 @@ class Checkpoints:
         self._manager.reload()
 
     def _settle_replaced(self) -> None:
-        """With no save under way: drop the old version of a step, or take it back."""
+        """Drop the old version of a step, or take it back; call it only when no save is running."""
         if is_leader():
             for old in self.folder.glob("replaced-*"):
                 step = self.folder / old.name.removeprefix("replaced-")
@@ -252,9 +252,9 @@ class Checkpoints:
 
 
 def _drop_garbled_notes(step: epath.Path) -> None:
-    """Remove what orbax notes about a step if it is damaged: it would not open any of the steps.
+    """Remove a damaged file of orbax's own notes, which would keep it from opening any step.
 
-    Nothing here needs it.
+    Nothing here needs those notes.
     """
     file = step / NOTES
     if not file.exists():
@@ -271,7 +271,7 @@ def _drop_garbled_notes(step: epath.Path) -> None:
 
 
 def _of_other_hosts(error: Exception) -> bool:
-    """Whether hosts that save together lost each other, which `distributed` tells of."""
+    """Whether hosts that save together lost each other, which `devices.hosts` reports."""
     words = str(error)
     of_disk = isinstance(error, OSError) or "tensorstore_spec" in words or "os_error_code" in words
     return jax.process_count() > 1 and not of_disk and bool(re.match("[A-Z_]+: ", words))

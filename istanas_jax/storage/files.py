@@ -40,7 +40,7 @@ class WriteError(OSError):
 
 
 def write_whole(path: str | os.PathLike, content: bytes) -> None:
-    """The file is the old or the new one at every moment, never half of it."""
+    """Replace a file; at every moment it is the old or the new one, never half of it."""
     path = epath.Path(path)
     if in_bucket(path):
         path.write_bytes(content)  # an object appears when it is complete
@@ -60,7 +60,7 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
 
 @contextmanager
 def telling(path: str | os.PathLike) -> Iterator[None]:
-    """What the system says about writing, with the name of the file, which it leaves out."""
+    """Raise what the system says about writing as a WriteError that names the file."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ def telling(path: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: epath.Path) -> Iterator[BinaryIO]:
-    """A new file, which is locked as long as its writer lives."""
+    """Open a new file, which stays locked as long as its writer lives."""
     while True:
         with open(path, "wb") as file:
             with suppress(OSError):  # file systems without locks: its leftovers stay
@@ -93,7 +93,7 @@ def remove_leftovers(folder: str | os.PathLike, name: str | None = None) -> None
 
 
 def check_regular(path: str | os.PathLike) -> None:
-    """Raise an OSError for what is no regular file: reading a pipe or a device may never end."""
+    """Raise an OSError unless it is a regular file: reading a pipe or a device may never end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
 
@@ -101,7 +101,7 @@ def check_regular(path: str | os.PathLike) -> None:
 class GrowingFile:
     """A file that grows by whole pieces, each of them stored when `add` returns.
 
-    A bucket cannot append: there everything is written again, so it is for small files only.
+    A bucket cannot append, so everything is written again there: use it for small files only.
     """
 
     def __init__(self, path: str | os.PathLike):

@@ -1,4 +1,4 @@
-"""What orbax prints about a save that fails, besides raising it: dropped, since we say it once.
+"""Drops what orbax prints about a failed save, which it also raises: one message is enough.
 
 Its threads log their tracebacks through absl's logger, tasks that nobody waits for any more through
 asyncio's, and tensorstore calls back into an event loop that orbax has closed. Others use the same
@@ -13,19 +13,19 @@ _hook = sys.unraisablehook
 
 
 def install() -> None:
-    """Once, by whoever writes checkpoints."""
+    """Install the filters; `checkpoints` does so once, when it is imported."""
     logging.getLogger("absl").addFilter(_of_interest)
     logging.getLogger("asyncio").addFilter(_of_others)
     sys.unraisablehook = _except_closed_loops
 
 
 def _of_interest(record: logging.LogRecord) -> bool:
-    """orbax also tells every step of its work."""
+    """Drop orbax's records; it also logs every step of its work."""
     return "orbax" not in record.pathname
 
 
 def _of_others(record: logging.LogRecord) -> bool:
-    """asyncio tells of exceptions that were never looked at, once the task is forgotten.
+    """Drop asyncio's records about exceptions in tasks of orbax that nobody waits for.
 
     Those of tensorstore have no traceback; their text says which array they are about.
     """

@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """What comes after `--` is the job, whatever it looks like."""
+    """Parse the arguments; what comes after `--` is the job, whatever it looks like."""
     own, job = argv, []
     if "--" in argv:
         own, job = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
@@ -135,7 +135,7 @@ def option(job: list[str], name: str) -> str | None:
 
 
 def problems(args: argparse.Namespace) -> list[str]:
-    """All that is wrong, a sentence each."""
+    """One sentence for everything that is wrong."""
     found = []
     for name, (pattern, meaning) in PATTERNS.items():
         value, flag = getattr(args, name), f"--{name.replace('_', '-')}"

@@ -27,7 +27,7 @@ SIGNALLED = (130, 143)  # codes of a job that was told to end
 
 
 class PodError(Exception):
-    """What cannot be done, in a sentence."""
+    """Says in a sentence what cannot be done."""
 
 
 class LostContact(PodError):
@@ -38,7 +38,7 @@ class Pod:
     """A job on a slice.
 
     Args:
-      say: is given text for the user.
+      say: shows text to the user.
       sleep: waits for a number of seconds.
     """
 
@@ -55,7 +55,7 @@ class Pod:
         self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def run(self) -> int:
-        """The job from its start, or from where it is, to its end; its exit code."""
+        """Start the job, or follow it if it is running, to its end; returns its exit code."""
         for restarts in range(self.args.restarts + 1):
             self.obtain()
             try:
@@ -119,7 +119,7 @@ class Pod:
         self.offset = 0
 
     def follow(self) -> int | str:
-        """Show what the first host prints until the job ends: its code, or what came between."""
+        """Show what the first host prints until the job ends; returns its code or the reason."""
         doubts = 0
         while True:
             states = [state for _, state in self.patiently(self.slice.status)]
@@ -146,7 +146,7 @@ class Pod:
             return next((code for code in codes if code not in (0, *SIGNALLED)), max(codes))
 
     def show_output(self) -> None:
-        """What the first host has printed since the last time."""
+        """Show what the first host has printed since the last time."""
         piece = b" " * CHUNK
         while len(piece) == CHUNK:
             ask = partial(self.slice.worker, "output", str(self.offset), worker="0")
@@ -167,7 +167,7 @@ class Pod:
         raise PodError(f"the job on {self.name} cannot be ended")
 
     def is_running(self) -> bool:
-        """On any of the hosts."""
+        """Whether the job runs on any of the hosts."""
         return any(state == "running" for _, state in self.patiently(self.slice.status))
 
     def delete(self) -> None:
@@ -185,7 +185,7 @@ class Pod:
         return self.patiently(self.slice.look)
 
     def patiently(self, ask):
-        """The answer, also if the connection is down for a while; CommandError without a slice."""
+        """Ask until there is an answer, through lost connections; CommandError without a slice."""
         for _ in range(TRIES):
             try:
                 answer = ask()
@@ -199,7 +199,7 @@ class Pod:
         raise LostContact(f"no connection to {self.name}: {problem}")
 
     def is_gone(self) -> bool:
-        """For certain."""
+        """Whether the slice is gone for certain."""
         try:
             return self.slice.look().state not in ("ready", "waiting")
         except CommandError:
@@ -237,7 +237,7 @@ def main(argv: list[str]) -> int:
 
 
 def act(pod: Pod) -> int:
-    """What the arguments ask for; deleting comes last, and after failures too."""
+    """Do what the arguments ask for; deleting comes last, and after failures too."""
     args, code = pod.args, 0
     try:
         if args.job:
@@ -273,7 +273,7 @@ def fetch(pod: Pod) -> None:
 
 
 def left_alone(pod: Pod) -> str:
-    """What goes on without this program, and how to get at it."""
+    """Say what goes on without this program, and how to get at it."""
     delete = f"{again(pod.args, '--delete')} deletes the slice."
     if not pod.args.job:
         return f"{pod.name} is left as it is; {delete}"

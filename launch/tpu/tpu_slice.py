@@ -1,4 +1,4 @@
-"""A Cloud TPU slice through gcloud: to look at, create, delete, copy to and run commands on."""
+"""A Cloud TPU slice: gcloud looks at it, creates and deletes it, and runs commands on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CommandError(Exception):
 
 
 class Seen(NamedTuple):
-    """What there is of a slice."""
+    """State of a slice."""
 
     state: str  # absent, waiting, ready, gone or failed
     detail: str = ""  # in gcloud's words
@@ -54,7 +54,7 @@ class Shell:
 
 
 class Rehearsal(Shell):
-    """Prints the commands, and answers them as a slice does that is created for the job."""
+    """Prints the commands, and answers as a slice would that is created for the job."""
 
     def __init__(self):
         self.created = self.started = False
@@ -115,7 +115,7 @@ class Slice:
             raise
 
     def create(self) -> None:
-        """Ask for it: a queued request is how Google recommends it, spot or not."""
+        """Request the slice through the queue, as Google recommends, spot or not."""
         args = self.args
         flags = [
             f"--node-id={args.name}",
@@ -130,11 +130,11 @@ class Slice:
         self.shell.run(self._gcloud("queued-resources", "create", args.name, *flags))
 
     def delete(self) -> None:
-        """The request, and its node with it."""
+        """Delete the request, and its node with it."""
         self.shell.run(self._gcloud("queued-resources", "delete", self.args.name, "--force"))
 
     def copy_checkout(self) -> None:
-        """The files that git tracks, as they are now, to every host."""
+        """Copy the files that git tracks, as they are now, to every host."""
         with tempfile.TemporaryDirectory() as private:  # others may write to the folder it is in
             archive = str(Path(private, "istanas_pod.tar.gz"))
             self.shell.pipe(
@@ -151,11 +151,11 @@ class Slice:
         )
 
     def worker(self, *words: str, worker: str = "all") -> bytes:
-        """A command of tpu_worker.sh."""
+        """Run a command of tpu_worker.sh."""
         return self.ssh(shlex.join(["bash", WORKER, *words]), worker)
 
     def status(self) -> list[tuple[str, str]]:
-        """Of every host: its job's key and state; empty before anything was copied there."""
+        """Key and state of the job on every host; empty before anything was copied there."""
         command = f"test ! -e {WORKER} || bash {WORKER} status"
         lines = [line.split(maxsplit=3) for line in self.ssh(command).decode().splitlines()]
         return [(line[2], line[3]) for line in lines if line[:1] == ["istanas-job"]]

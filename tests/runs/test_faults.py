@@ -82,7 +82,7 @@ def test_it_goes_on_once_the_disk_is_mended(ends):
 
 WRITER = """
 import sys, time
-from istanas_jax import files
+from istanas_jax.storage import files
 
 with files._locked(sys.argv[1]):
     print("writing", flush=True)

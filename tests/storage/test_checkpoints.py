@@ -319,7 +319,7 @@ def test_seconds_blocked_and_silence(tmp_path, capfd):
 SAVE_IN_A_LOOP = """
 import itertools, sys
 import jax.numpy as jnp
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.storage.checkpoints import Checkpoints
 
 with Checkpoints(sys.argv[1], keep=2, every_minutes=60) as saved:
     like = {str(n): jnp.zeros((300, 100)) for n in range(20)}

@@ -194,10 +194,10 @@ import sys
 
 import numpy as np
 
-from istanas_jax.checkpoints import Checkpoints
+from istanas_jax.storage.checkpoints import Checkpoints
 from istanas_jax.config.files import load_config
-from istanas_jax.metrics import MetricsLog
-from istanas_jax.workdir import Workdir
+from istanas_jax.runs.metrics import MetricsLog
+from istanas_jax.runs.folder import Workdir
 
 config = load_config(sys.argv[1], [])
 workdir = Workdir.open("gs://bucket/run", config)
