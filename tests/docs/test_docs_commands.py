@@ -85,6 +85,11 @@ WAYS = {
     "python -m istanas_jax study curves --config study:curves_small --workdir runs/curves": Way(
         "curves_tiny", STUDY
     ),
+    "python -m istanas_jax study quality --config study:quality_small --workdir runs/quality": Way(
+        "quality_tiny",
+        f"{SMALL} --config.study.methods=('random',) --config.study.seeds=1 "
+        "--config.study.minutes=0.001 --config.study.trained.random=0",
+    ),
     "python -m istanas_jax bench torture": Way(
         reason="it kills 20 real runs, for half an hour; the suite kills fewer"
     ),
