@@ -6,12 +6,10 @@ Nothing is run, so the figures do not depend on what else the machine does.
 
 from collections.abc import Callable
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.bench.methods import make_task
-from istanas_jax.bench.step import build, random_batch
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.bench.step import mode_task
 from istanas_jax.space.genotype import Genotype
 
 # How the net runs, and what is kept for the backward pass: the ways that are compared.
@@ -41,27 +39,14 @@ def run(
     sizes = {"batch": batch, "channels": channels, "cells": cells}
     rows = []
     for method, net, backward in WAYS:
-        if net == "static":
-            compiled = _static_step(genotype, **sizes)
-        else:
-            own = {"darts.recompute": backward == "recomputes"} if method == "darts" else {}
-            compiled = _step_of_a_run(config_of(method, sizes | own))
+        own = {"darts.recompute": backward == "recomputes"} if method == "darts" else {}
+        config = config_of(method, sizes | own)
+        task = mode_task(config, genotype, mode="static") if net == "static" else make_task(config)
+        devices = task.devices
+        compiled = devices.compile(task.lower(devices.replicate(task.start())))
         temporary = compiled.memory_analysis().temp_size_in_bytes / 2**20
         rows.append({"method": method, "net": net, "backward": backward, "temp_mb": temporary})
     return {"benchmark": "memory", **sizes, "rows": rows}
-
-
-def _step_of_a_run(config: ConfigDict):
-    task = make_task(config)
-    devices = task.devices
-    return devices.compile(task.lower(devices.replicate(task.start())))
-
-
-def _static_step(genotype: Genotype, *, batch: int, channels: int, cells: int):
-    net = SuperNet(classes=10, cells=cells, channels=channels)
-    state, step = build(net, "static", np.array(genotype.supports(), np.int32), seed=0)
-    batches = [random_batch(np.random.default_rng(0), batch) for _ in range(2)]
-    return step.lower(*state, *batches).compile()
 
 
 def table(figures: dict) -> str:

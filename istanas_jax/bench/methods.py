@@ -4,6 +4,8 @@ A step is what `search.method` makes of it: for most an update of the architectu
 of W on another.
 """
 
+import resource
+import sys
 import time
 from pathlib import Path
 
@@ -12,9 +14,9 @@ import numpy as np
 import psutil
 from ml_collections import ConfigDict
 
-from istanas_jax.bench.step import cost_lines, peak_rss_mb
 from istanas_jax.data.splits import batch_shapes
 from istanas_jax.devices.parallel import Devices
+from istanas_jax.methods.contract import Method
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.outline import outline
 from istanas_jax.schedules.search import TwoStageSearch
@@ -81,11 +83,18 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     }
 
 
-def make_task(config: ConfigDict) -> TwoStageSearch:
-    """The search of a run by this config, ready to start, on images that nobody has read."""
+def make_task(
+    config: ConfigDict, *, method: type[Method] | None = None, regime: str = "search"
+) -> TwoStageSearch:
+    """The search of a run by this config, ready to start, on images that nobody has read.
+
+    Args:
+      method: in place of the one that the config names.
+      regime: which batch norms the super-net has.
+    """
     dataset = outline(config.data)
     target = target_net(config, config.train, dataset)
-    task = TwoStageSearch(config, dataset, Devices(), target)
+    task = TwoStageSearch(config, dataset, Devices(), target, method=method, regime=regime)
     task.begin(0)
     return task
 
@@ -136,3 +145,21 @@ def random_batch(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 def table(figures: dict) -> str:
     """The figures for people."""
     return "\n".join(cost_lines(f"one search step by {figures['method']}", figures))
+
+
+def cost_lines(title: str, figures: dict) -> list[str]:
+    """What all steps have figures of."""
+    return [
+        f"{title}: batch {figures['batch']}, {figures['channels']} channels, {figures['cells']} "
+        f"cells, {figures['dtype']} on {figures['platform']}",
+        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
+        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
+        f"  temporary memory  {figures['temp_mb']} MB",
+        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
+        "before compiling",
+    ]
+
+
+def peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

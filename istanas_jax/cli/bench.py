@@ -115,16 +115,12 @@ def _step(args) -> int:
     from istanas_jax.space import genotype
 
     figures = step.run(
+        _step_config(args, "ista"),
         genotype.load(args.genotype),
         mode=args.mode,
-        batch=args.batch,
-        channels=args.channels,
-        cells=args.cells,
         steps=args.steps,
         random_support=args.random_support,
         regime="one_stage" if args.one_stage else "search",
-        dtype=args.dtype,
-        seed=args.seed,
     )
     return show(args, figures, step.table)
 
@@ -132,9 +128,15 @@ def _step(args) -> int:
 def _method_step(args) -> int:
     from istanas_jax.bench import methods
 
-    sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
-    config = _config_of(args.method, sizes | {"dtype": args.dtype})
+    config = _step_config(args, args.method)
     return show(args, methods.run(config, steps=args.steps), methods.table)
+
+
+def _step_config(args, method: str) -> ConfigDict:
+    names = ("batch", "channels", "cells", "dtype")
+    config = _config_of(method, {name: getattr(args, name) for name in names})
+    config.seed = args.seed
+    return config
 
 
 def _config_of(method: str, search: dict) -> ConfigDict:

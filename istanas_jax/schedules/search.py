@@ -17,6 +17,7 @@ from istanas_jax.data.dataset import Dataset, Images, batch_indices
 from istanas_jax.data.splits import batch_shapes, divide_training, hold_out
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods import find_method
+from istanas_jax.methods.contract import Method
 from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.methods.search_accuracy import accuracy_of
 from istanas_jax.networks.target_net import TargetNet
@@ -189,8 +190,6 @@ class Search(Watched):
 class TwoStageSearch(Search):
     """Trains the architecture and W on disjoint splits, with any method, for all epochs."""
 
-    regime = "search"
-
     def __init__(
         self,
         config: ConfigDict,
@@ -200,14 +199,18 @@ class TwoStageSearch(Search):
         *,
         stage: int = 0,
         found: dict | None = None,
+        method: type[Method] | None = None,
+        regime: str = "search",
     ):
+        """method: in place of the one that the config names; regime: of the batch norms."""
+        self.regime = regime
         self.for_w, self.for_b, self.heldout = divide_training(config, dataset)
         # As in the paper, whose validation half trains b.
         self.monitored = self.heldout or self.for_b
         self.accuracy_of = accuracy_of("two_stage", holds_out=self.heldout is not None)
         steps = min(len(self.for_w), len(self.for_b)) // config.search.batch
         self.stage = stage
-        method = find_method(config.search.method)
+        method = method or find_method(config.search.method)
         self.method = method(config, steps, stage=stage, found=found)
         self.batches_per_step, self.update = self.method.batches_per_step, self.method.update
         super().__init__(config, dataset, devices, steps, target)
