@@ -62,7 +62,7 @@ class Run:
 
     @property
     def coefficients(self) -> Float[np.ndarray, "cells nodes s"] | None:
-        """Of the connections of `genotype`, in its order; None if no search gave them."""
+        """Coefficients of the genotype's connections, in its order; None if no search gave them."""
         genotype = self._read(GENOTYPE)
         for file in sorted(self.path.glob("search_*.json")):
             found = self._read(file.name)

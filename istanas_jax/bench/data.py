@@ -182,7 +182,7 @@ def _pipeline(train: StreamedImages, images: int) -> tuple[float, float, float]:
 
 
 def _processor_seconds() -> float:
-    """Of this process and its workers."""
+    """Processor seconds of this process and its workers."""
     this = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in (this, *this.children()))
 

@@ -88,7 +88,7 @@ def _add_retrain(commands) -> None:
         help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
     )
     retrain.add_argument(
-        "--onestage", action="store_true", help="with the batch norms of one-stage cells"
+        "--one-stage", action="store_true", help="with the batch norms of one-stage cells"
     )
     retrain.add_argument("--runs", type=int, metavar="N", help="seeds; mean and deviation are told")
     retrain.set_defaults(run=_retrain)
@@ -154,7 +154,7 @@ def _search(args) -> int:
 def _retrain(args) -> int:
     from istanas_jax.schedules import retrain
 
-    options = {"one_stage": args.onestage, "runs": args.runs}
+    options = {"one_stage": args.one_stage, "runs": args.runs}
     config = retrain.config_for(_config(args), args.genotype, **options)
     return run_job(args, config, {"retrain": retrain.run})
 

@@ -61,7 +61,7 @@ def _cells_of(row: ReplayRow, file: epath.Path) -> Genotype:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """For people."""
+    """The rows as text for people."""
     width = max(len(row["name"]) for row in rows)
     lines = [f"{'':{width}}  accuracy  percentile  without weights: normal  reduction"]
     for row in rows:

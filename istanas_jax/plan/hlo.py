@@ -49,7 +49,7 @@ def _computations(hlo: str) -> dict[str, list[str]]:
 
 
 def _turns(condition: list[str]) -> int:
-    """Of a loop that counts up from 0, as `lax.scan` makes them; 1 if it is another."""
+    """Turns of a loop that counts up from 0, as `lax.scan` makes them; 1 for any other loop."""
     limits = [
         int(n) for line in condition for n in re.findall(r"= s32\[\]\S* constant\((\d+)", line)
     ]
@@ -72,7 +72,7 @@ def reduced_bytes(hlo: str) -> int:
 
 
 def estimated_cycles(hlo: str) -> float:
-    """Of a TPU's core, by the estimates that its compiler chose each instruction's tiling by."""
+    """Cycles of a TPU's core, as its compiler estimated them when it chose tilings."""
 
     def measure(line: str) -> int:
         found = re.search(r'"estimated_cycles":"(\d+)"', line)

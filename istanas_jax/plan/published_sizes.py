@@ -61,7 +61,7 @@ def _row(name: str, genotype: Genotype, net: str) -> dict:
 
 
 def table(rows: list[dict]) -> str:
-    """For people; the paper's columns are empty where it does not print the cell."""
+    """The table as text; the paper's columns are empty where it does not print the cell."""
     lines = []
     for net in NETS:
         sizes = SIZES[net]

@@ -66,7 +66,7 @@ class Workdir:
 
     @classmethod
     def open(cls, path: str | os.PathLike, config: ConfigDict, *, writes: bool = True) -> "Workdir":
-        """For a run with this config, new or to be continued; nothing is written yet."""
+        """The folder of a run with this config, new or to be continued; nothing is written yet."""
         workdir = cls(path, writes=writes)
         names = workdir._names()
         # After the names: another process of this run writes its config before all else.

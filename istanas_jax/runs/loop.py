@@ -247,7 +247,7 @@ class _Fit:
         return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(kinds)}
 
     def _wishes(self) -> Int[np.ndarray, " 2"]:
-        """Of this host: whether it is time for a checkpoint, by its clock; the signal it was sent.
+        """What this host wants: a checkpoint, by its clock, and to stop, by the signal it was sent.
 
         Hosts act on these alike, or they would wait for each other: on the largest of all hosts',
         known when the step is done that they were sent along with.

@@ -13,7 +13,7 @@ from istanas_jax.storage.checkpoints import VERSIONS
 
 
 def provenance(devices: Devices) -> dict:
-    """Of this process: command, config file with its defaults, versions, commit and devices."""
+    """This process's command, config file with its defaults, versions, commit and devices."""
     command, config, overrides = command_line(sys.argv)
     return {
         "command": command,
@@ -46,7 +46,7 @@ def command_line(argv: list[str]) -> tuple[list[str] | None, str | None, list[st
 
 
 def commit() -> str | None:
-    """Of the checkout that this package is run from, with + if it was changed since; or None."""
+    """The commit of the checkout this package runs from, with + if files have changed; or None."""
     root = Path(__file__).parent.parent.parent
     if not (root / ".git").exists():
         return None

@@ -291,5 +291,5 @@ class OneStageSearch(Search):
 
 
 def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:
-    """Of the normal and the reduction cell, per node its flat indices, strongest first."""
+    """Flat indices of each node of the normal and the reduction cell, strongest first."""
     return [[tuple(map(int, node)) for node in cell] for cell in np.asarray(arch.support)]

@@ -129,7 +129,7 @@ def _process(asked: str) -> tuple[int, str, str]:
 
 
 def _projected(row: dict) -> dict:
-    """Of a method in several stages only the first was measured: nothing is projected."""
+    """Nothing is projected for a method in several stages: only its first was measured."""
     if not row.get("step_s_median") or row["stages"] > 1:
         return {"projected_s": None}
     return {"projected_s": row["step_s_median"] * row["steps_per_epoch"] * row["epochs"]}

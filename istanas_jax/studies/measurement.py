@@ -2,8 +2,9 @@
 
 Run as `python -m istanas_jax.studies.measurement`.
 
-Reads a config as JSON from its input and writes figures as JSON to its output. A process of its
-own, so that its memory is that of one step, and that a step which is killed for it is only that.
+Reads a config as JSON from its input and writes measurements as JSON to its output. It has a
+process of its own so that its memory is that of one step, and so that running out of memory ends
+nothing but this step.
 """
 
 import json

@@ -33,7 +33,7 @@ class RunStudy(Study):
         return [*self.methods, *([ONE_STAGE] if self.settings.one_stage else [])]
 
     def seed_of(self, number: int) -> int:
-        """Of a method's run of this number; its searches and trainings take those from it on."""
+        """The first seed of a method's run of this number; its searches and trainings count on."""
         return self.config.seed + self.apart * number
 
     def read(self, folder: str, file: str):
@@ -91,7 +91,7 @@ class RunStudy(Study):
         return Job(name, name, done, lambda: two_stage.search(config, self.folder / name))
 
     def training(self, method: str, number: int) -> Job:
-        """Of what this search found, from scratch."""
+        """Training, from scratch, of what this search found."""
         name = f"{method}_retrain_{number}"
         of_one_stage = method == ONE_STAGE
 

@@ -67,7 +67,7 @@ def _signs(values: Sequence[float]) -> Int[np.ndarray, "n n"]:
 def _tau_b(
     x: Int[np.ndarray, "n n"], y: Int[np.ndarray, "n n"], chosen: Int[np.ndarray, "r n"]
 ) -> Float[np.ndarray, " r"]:
-    """Of each row of chosen pairs; NaN where all x or all y are equal."""
+    """Tau-b of each row of chosen pairs; NaN where all x or all y are equal."""
     rows, columns = chosen[:, :, None], chosen[:, None, :]
     x, y = x[rows, columns], y[rows, columns]
     numerator = (x * y).sum((1, 2))

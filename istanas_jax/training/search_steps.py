@@ -21,7 +21,7 @@ from istanas_jax.training.steps import batch_totals, masked_totals
 
 
 class Method(Protocol):
-    """What a search method says about a step; see `methods.base`."""
+    """What a search method says about a step; see `methods.contract`."""
 
     weights_first: bool
     batch_statistics: bool

@@ -54,7 +54,7 @@ def diff(
 
 
 def _compare(a: Checkpoint, b: Checkpoint) -> tuple[dict[str, tuple], dict[str, str]]:
-    """By short name: the names in both, and how they compare, without reading them."""
+    """Names in both checkpoints and how the arrays compare, by short name; none is read."""
     ours, theirs = ({short(name): name for name in x.leaves} for x in (a, b))
     states = {}
     for name in ours | theirs:
@@ -77,7 +77,7 @@ def _count(states: dict[str, str]) -> dict[str, dict[str, int]]:
 
 
 def _distances(a: Checkpoint, b: Checkpoint, names: list[tuple[str, str]]) -> list[dict]:
-    """Of these arrays how far they moved."""
+    """How far each of these arrays moved."""
     both = zip(
         a.each(ours for ours, _ in names), b.each(theirs for _, theirs in names), strict=True
     )

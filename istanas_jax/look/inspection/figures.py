@@ -1,4 +1,4 @@
-"""What a checkpoint holds, without its network, as plain data; `inspection_table` shows it."""
+"""What a checkpoint holds, without its network, as plain data; `table` shows it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _run(checkpoint: Checkpoint) -> dict | None:
 
 
 def _epoch_so_far(arrays: Mapping[str, np.ndarray]) -> dict | None:
-    """Of the training images since the epoch began."""
+    """Loss and accuracy on the training images since the epoch began."""
     totals = {short(name): x for name, x in arrays.items() if short(name).startswith("totals.")}
     images = float(totals.get("totals.images", 0))
     if not images:

@@ -45,7 +45,7 @@ class Checkpoint:
 
     @functools.cached_property
     def step(self) -> int:
-        """By the folder's name or, if that was changed, as it is stored."""
+        """The number in the folder's name or, if that was changed, the stored one."""
         if number := re.search(r"\d+$", self.path.name):
             return int(number[0])
         names = [name for name in ("step", "weights.step") if name in self.leaves]
@@ -187,7 +187,7 @@ def _damaged(path: epath.Path, error: Exception) -> DamagedError:
 
 
 def size_of(leaf: list) -> dict[str, int]:
-    """Of an array as "about" lists it, without reading it."""
+    """Numbers and bytes of an array as "about" lists it, without reading it."""
     dtype, shape = parse_kind(leaf[0])
     numbers = int(np.prod(shape, dtype=int))
     return {"numbers": numbers, "bytes": numbers * dtype.itemsize}

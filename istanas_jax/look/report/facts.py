@@ -35,7 +35,7 @@ from istanas_jax.storage.files import as_path, in_bucket
 
 @dataclass
 class Facts:
-    """Of one run; what it has not come to, or did not write down, is None or empty."""
+    """What is known of one run; what it has not reached or recorded is None or empty."""
 
     path: str
     name: str
@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def seconds(self) -> dict[str, dict[str, float]]:
-        """By phase: in all, and by kind; of a phase under way as its last epoch ended."""
+        """Seconds by phase and purpose; a phase under way counts up to its last finished epoch."""
         spent = {row["phase"]: row["seconds"] for row in self.rows if row.get("seconds")}
         for name in self.ended:  # its stages are part of it
             spent = {

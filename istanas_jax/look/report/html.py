@@ -1,6 +1,6 @@
 """HTML for the pages of `report`: tags that escape what is in them, and the page around them.
 
-A page needs nothing but itself: style and scripts of `report_page/` are in it, and its policy
+A page needs nothing but itself: style and scripts of `page/` are in it, and its policy
 forbids every request.
 """
 

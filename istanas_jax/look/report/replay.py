@@ -46,7 +46,7 @@ class Drawings:
         self.size = 0  # of all of them, in characters
 
     def number(self, cell: int, picks: Picks) -> int:
-        """Of the drawing of this normal (0) or reduction (1) cell."""
+        """The number of the drawing of this normal (0) or reduction (1) cell."""
         key = cell, picks
         if key not in self.numbers:
             self.numbers[key] = len(self.texts)
