@@ -19,14 +19,15 @@ def target_net(
       genotype: its cells; random ones, to measure it by, if they are still to be found.
     """
     a = config.get("architecture")
+    # The phases of a one-stage schedule have no such key: theirs are always one-stage norms.
+    one_stage = "one_stage_norms" not in phase or phase.one_stage_norms
     return TargetNet(
         genotype=genotype or random_genotype(0, num_nodes=a.nodes, s=a.s),
         classes=dataset.classes,
         cells=phase.cells,
         channels=phase.channels,
         stem=phase.stem,
-        # The phases of a one-stage schedule have no such key: theirs are always one-stage norms.
-        regime="one_stage" if phase.get("one_stage_norms", True) else "retrain",
+        regime="one_stage" if one_stage else "retrain",
         auxiliary=phase.auxiliary_weight > 0,
         image_channels=dataset.image_channels,
         dtype=phase.dtype,
