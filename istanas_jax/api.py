@@ -26,6 +26,7 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CONFIG, GENOTYPE, METRICS, REPLAY, RESULT, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.schedules import one_stage, retrain, two_stage
+from istanas_jax.space.connections import OTHER_ORDER
 from istanas_jax.space.genotype import Genotype, load
 from istanas_jax.sparse_coding.architecture import ArchState, Coding, coefficients, recover
 from istanas_jax.sparse_coding.lasso import top_support
@@ -67,7 +68,7 @@ class Run:
         for file in sorted(self.path.glob("search_*.json")):
             found = self._read(file.name)
             if found["genotype"] == genotype:
-                return np.flip(found["coefficients"], -1)  # a genotype lists the weaker first
+                return np.array(found["coefficients"])[..., OTHER_ORDER]
         return None
 
     def metrics(self) -> list[dict]:

@@ -30,7 +30,7 @@ from istanas_jax.deploy.exported import (
     signed,
 )
 from istanas_jax.deploy.folding import apply_folded, fold_batch_norms
-from istanas_jax.deploy.release_names import load_release_state, to_release_state
+from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import counting
 from istanas_jax.runs.folder import Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained

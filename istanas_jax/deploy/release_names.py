@@ -1,20 +1,14 @@
-"""Weights of the authors' PyTorch release, to and fro.
+"""What the authors' PyTorch release calls each weight, and how it lays it out.
 
-PyTorch is not needed here; where it is installed, one line makes a checkpoint ready to load:
-
-    arrays = {k: v.numpy() for k, v in torch.load("weights.pt", map_location="cpu").items()}
-    variables = load_release_state(arrays, net)
-
-Release and package name and lay out the same weights differently. `correspondences` lists, for one
-network, which array of the release is which part of which variable; both directions read that list.
+`correspondences` lists, for one network, which array of the release is which part of which of our
+variables. `release_state` reads that list in both directions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import CellPlan, operation_name, plan_cells
@@ -47,8 +41,6 @@ Path = tuple[str, ...]
 # (out, in, h, w) and (out, in).
 _AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
 _MOMENTS = ("running_mean", "running_var")  # in the order of our statistics
-_IGNORED = "num_batches_tracked"  # PyTorch counts batches; its fixed momentum does not use them
-_SHOWN = 3  # names of a kind in an error message
 
 
 class Correspondence(NamedTuple):
@@ -119,79 +111,6 @@ def _module(layers: Layers, names: Iterable[str]) -> _Module:
 def _operation(op: str, stride: int, regime: NormRegime) -> _Module:
     layers = BY_NAME[op].layers_in(stride, regime)
     return _module(layers, _numbers(layers, BY_NAME[op].release))
-
-
-def load_release_state(arrays: Mapping[str, Any], net: TargetNet | SuperNet) -> dict[str, dict]:
-    """Our variables {"params": ..., "batch_stats": ...} from the arrays of a release checkpoint.
-
-    Args:
-      arrays: a state dict of the release as arrays; each name may start with DataParallel's
-        "module.", and the counters num_batches_tracked are ignored.
-      net: the network they belong to; with `auxiliary` if the checkpoint has an auxiliary head.
-
-    Raises a ValueError if an array is missing, left over, or of another shape.
-    """
-    arrays = {name: array for name, array in arrays.items() if not name.endswith(_IGNORED)}
-    if all(name.startswith("module.") for name in arrays):
-        arrays = {name.removeprefix("module."): array for name, array in arrays.items()}
-    table = list(correspondences(net))
-    _check(
-        net,
-        {name: np.shape(array) for name, array in arrays.items()},
-        {entry.name: entry.release_shape for entry in table},
-    )
-    leaves: dict[Path, np.ndarray] = {}
-    for entry in table:
-        if entry.path not in leaves:
-            leaves[entry.path] = _blank(entry)
-        leaves[entry.path][entry.index] = entry.from_release(np.asarray(arrays[entry.name]))
-    return unflatten_dict(leaves)
-
-
-def to_release_state(
-    variables: Mapping[str, Any], net: TargetNet | SuperNet
-) -> dict[str, np.ndarray]:
-    """The arrays under the release's names: what `load_release_state` reads.
-
-    Raises a ValueError if the variables are not those of the network.
-    """
-    leaves = flatten_dict({key: variables[key] for key in variables})
-    table = list(correspondences(net))
-    _check(
-        net,
-        {"/".join(path): np.shape(leaf) for path, leaf in leaves.items()},
-        {"/".join(entry.path): entry.shape for entry in table},
-    )
-    leaves = {path: np.asarray(leaf) for path, leaf in leaves.items()}
-    return {entry.name: entry.to_release(leaves[entry.path][entry.index]) for entry in table}
-
-
-def _blank(entry: Correspondence) -> np.ndarray:
-    """A variable to fill; the super-net's statistics of norms that do not exist stay as here."""
-    leaf = np.zeros(entry.shape, np.float32)
-    if entry.path[0] == "batch_stats":
-        leaf[..., 1, :] = 1
-    return leaf
-
-
-def _check(net, found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> None:
-    problems = {
-        "missing": [name for name in expected if name not in found],
-        "left over": [name for name in found if name not in expected],
-        "of another shape": [
-            f"{name} {found[name]} instead of {shape}"
-            for name, shape in expected.items()
-            if found.get(name, shape) != shape
-        ],
-    }
-    told = [f"{problem} {_some(names)}" for problem, names in problems.items() if names]
-    if told:
-        raise ValueError(f"the weights do not fit this {type(net).__name__}: {'; '.join(told)}")
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def correspondences(net: TargetNet | SuperNet) -> Iterator[Correspondence]:

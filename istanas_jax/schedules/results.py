@@ -14,7 +14,7 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CELLS, CURVES, GENOTYPE, RESULT, SIZES, Workdir
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.runs.session import Session
-from istanas_jax.space.connections import reduction_cells
+from istanas_jax.space.connections import OTHER_ORDER, reduction_cells
 from istanas_jax.space.genotype import Genotype
 
 
@@ -29,7 +29,7 @@ def write_architecture(session: Session, net: TargetNet, coefficients=None) -> N
     session.workdir.write(GENOTYPE, genotype.to_dict())
     session.workdir.write(SIZES, sizes_of(net, session.dataset.image_size))
     if coefficients is not None:
-        coefficients = np.flip(coefficients, -1)  # a genotype lists the weaker pick first
+        coefficients = np.asarray(coefficients)[..., OTHER_ORDER]
     drawing.write_cells(genotype, session.workdir / CELLS, coefficients)
 
 

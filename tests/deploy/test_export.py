@@ -17,7 +17,7 @@ from istanas_jax.data.preparation import Preparation
 from istanas_jax.deploy import export as exporting
 from istanas_jax.deploy.export import export, load_model, logits, stablehlo, table
 from istanas_jax.deploy.folding import fold_batch_norms
-from istanas_jax.deploy.release_names import load_release_state
+from istanas_jax.deploy.release_state import load_release_state
 from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.runs.trained_network import Trained, load_trained, save_trained
 from istanas_jax.space.genotype import Genotype

@@ -12,7 +12,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import lax
 
-from istanas_jax.deploy.release_names import load_release_state, to_release_state
+from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import operations
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.networks.target_net import TargetNet

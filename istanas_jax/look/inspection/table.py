@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from istanas_jax.look.ascii_cells import describe_cells, draw_cell, state_names
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
 
 B_SHOWN = 7  # entries of b in a line
@@ -116,7 +116,7 @@ def _legend(found: dict) -> str:
 
 
 def _notes(found: dict, genotype: Genotype) -> list[list[list[str]]] | None:
-    """Beside each connection, in the genotype's order: the weaker pick first."""
+    """Beside each connection, in the genotype's order."""
     if "nodes" in found:
         half = len(found["nodes"]) // 2
         said = [[_node_notes(node) for node in found["nodes"][i : i + half]] for i in (0, half)]
@@ -124,7 +124,7 @@ def _notes(found: dict, genotype: Genotype) -> list[list[list[str]]] | None:
         said = [[[f"{w:+.3g}" for w in node] for node in cell] for cell in found["coefficients"]]
     else:
         return None
-    return [[node[::-1] for node in cell] for cell in said]
+    return [[node[OTHER_ORDER] for node in cell] for cell in said]
 
 
 def _node_notes(node: dict) -> list[str]:

@@ -18,6 +18,7 @@ from istanas_jax.look import drawing
 from istanas_jax.methods.replay_row import ReplayRow, missing_key
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import REPLAY
+from istanas_jax.space.connections import OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
 
 MAX_FRAMES = 600  # of a page
@@ -50,8 +51,8 @@ class Drawings:
         key = cell, picks
         if key not in self.numbers:
             self.numbers[key] = len(self.texts)
-            # from_supports wants the strongest first, and turns it round: so they rise again.
-            support = [tuple(reversed(node)) for node in picks]
+            # from_supports turns each node round: the drawing then has them in rising order again.
+            support = [node[OTHER_ORDER] for node in picks]
             genotype = Genotype.from_supports(support, support)
             self.texts.append(drawing.cell_svg(genotype, drawing.KINDS[cell], inline=True))
             self.size += len(self.texts[-1])

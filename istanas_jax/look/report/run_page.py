@@ -18,6 +18,7 @@ from istanas_jax.look.report.html import Html, fold, join, legend, page, section
 from istanas_jax.look.report.replay import Drawings, replays
 from istanas_jax.runs.folder import REPLAY, REPORT, SIZES, phase_epochs
 from istanas_jax.runs.progress import format_seconds
+from istanas_jax.space.connections import OTHER_ORDER
 from istanas_jax.storage.files import as_path, write_whole
 
 SCHEDULES = {
@@ -169,8 +170,7 @@ def cell_figures(facts: Facts, prefix: str = "") -> list[Html]:
     pair = facts.coefficients or (None, None)
     figures = []
     for kind, weights in zip(drawing.KINDS, pair, strict=True):
-        # A genotype lists the weaker pick first.
-        rows = None if weights is None else [list(reversed(row)) for row in weights]
+        rows = None if weights is None else [row[OTHER_ORDER] for row in weights]
         svg = drawing.cell_svg(facts.genotype, kind, coefficients=rows, inline=True)
         cell = facts.genotype.normal if kind == "normal" else facts.genotype.reduce
         caption = tag("figcaption", tag("h3", f"{kind.capitalize()} cell"))

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from istanas_jax.deploy.folding import apply_folded, fold_batch_norms
-from istanas_jax.deploy.release_names import load_release_state, to_release_state
+from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.judge import regression
 from istanas_jax.look.colours import colour_of
 from istanas_jax.look.drawing import cell_svg
