@@ -1,4 +1,4 @@
-"""Files, functions and config keys that the documents name exist."""
+"""Files, functions, config keys and links in the documents exist."""
 
 import ast
 import re
@@ -24,6 +24,7 @@ CONFIGS = [
 # With a folder, so that the name of a file in a config or a command is not meant.
 NAMED = re.compile(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)(?:: ([\w, ]+))?`")
 MADE_UP = {"istanas_jax/methods/sigmoid.py"}  # examples of what a reader would write
+LINKS = re.compile(r"\]\(([^)#:]+)\)|src(?:set)?=\"([^\"]+)\"")
 FILES = (".py", ".json", ".md", ".svg")
 OVERRIDES = re.compile(r"--config\.([a-z_0-9.]+)=?")
 
@@ -76,3 +77,9 @@ def test_the_order_of_packages_is_that_of_the_imports():
         r"ORDER = \[(.*?)\]", (ROOT / "tests" / "test_imports.py").read_text(), re.S
     )
     assert said.split(", ") == re.findall(r"\w+", enforced[1])
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda document: document.name)
+def test_links_lead_somewhere(document):
+    for link in ("".join(found) for found in LINKS.findall(document.read_text())):
+        assert (document.parent / link).exists(), link
