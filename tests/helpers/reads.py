@@ -22,3 +22,6 @@ class Reads:
 
     def __contains__(self, name):
         return name in self.config
+
+    def get(self, name, default=None):
+        return getattr(self, name) if name in self.config else default
