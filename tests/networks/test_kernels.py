@@ -56,6 +56,7 @@ def assert_close(actual, expected, tolerance):
         np.testing.assert_allclose(np.asarray(a, np.float64), e, 0, tolerance * (1 + abs(e).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 7), (1, 7), (7, 1)])
