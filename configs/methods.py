@@ -42,6 +42,7 @@ def _two_stage() -> dict:
         # Ours: the paper's search explores nothing.
         "explore": {
             "draw": False,  # True: every step runs a support drawn at random, with equal weights
+            "compare": False,  # True: b learns how drawn connections differ, not what they share
             "shared_weights": False,  # True: edges of a cell share the weights of an operation
             "one_loss": False,  # True: b moves by the loss of W, as in one-stage search
             "warmup_epochs": 0,  # W alone

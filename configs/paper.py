@@ -132,12 +132,13 @@ def ours(config: ConfigDict) -> None:
     """The search that finds good cells in minutes: what differs from the paper, all of it.
 
     Every step runs a support drawn at random with weights that all edges share, so every candidate
-    gets its gradient; b sums these up once W is half trained, and z is exact enough to rank all
-    candidates of a node. docs/search.md shows what each part is worth.
+    gets its gradient; b sums up how they compare once W has seen some of the images, and z is exact
+    enough to rank all candidates of a node. docs/search.md shows what each part is worth.
     """
-    config.search.ista.update({"m": 28, "columns": "sphere", "signed": True})
-    config.search.ista.explore.update({"draw": True, "shared_weights": True, "one_loss": True})
-    config.search.ista.explore.warmup_epochs = config.search.epochs // 2
+    config.search.ista.update({"m": 28, "columns": "sphere", "signed": True, "distinct": True})
+    explore = config.search.ista.explore
+    explore.update({"draw": True, "compare": True, "shared_weights": True, "one_loss": True})
+    explore.warmup_epochs = config.search.epochs // 7
 
 
 def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:

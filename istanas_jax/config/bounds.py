@@ -126,7 +126,7 @@ TABLE = {
     "search.ista.budget.max_parameters": whole(0, 10**15),
     "search.ista.budget.max_multiply_adds": whole(0, 10**18),
     "search.ista.first_update": one_of("b", "w"),
-    "search.ista.explore.{draw,shared_weights,one_loss}": YES_OR_NO,
+    "search.ista.explore.{draw,compare,shared_weights,one_loss}": YES_OR_NO,
     "search.ista.explore.warmup_epochs": WARMUP,
     "search.ista.freeze.rule": one_of("node", "together", "never"),
     "search.ista.freeze.distance": one_of("all", "kept"),

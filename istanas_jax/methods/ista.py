@@ -39,7 +39,13 @@ from istanas_jax.training.search_steps import joint_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
 
 NO_EXPLORATION = ConfigDict(
-    {"draw": False, "shared_weights": False, "one_loss": False, "warmup_epochs": 0}
+    {
+        "draw": False,
+        "compare": False,
+        "shared_weights": False,
+        "one_loss": False,
+        "warmup_epochs": 0,
+    }
 )
 DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers something else
 
@@ -84,7 +90,8 @@ class Ista(Method):
         self.budget = None
         explore = own.get("explore", NO_EXPLORATION)
         self.explores = self.batch_statistics = explore.draw
-        self.shared, self.warmup = explore.shared_weights, explore.warmup_epochs
+        self.compare, self.shared = explore.compare, explore.shared_weights
+        self.warmup = explore.warmup_epochs
         if explore.one_loss:
             self.batches_per_step, self.update = 1, joint_step
 
@@ -115,7 +122,9 @@ class Ista(Method):
         return arch.replace(support=draw_support(weights.key(DRAWS), self.coding))
 
     def inputs(self, arch: ArchState, weights: TrainState | None = None) -> dict[str, Array]:
-        weigh = straight_coefficients if self.explores else self._coefficients
+        weigh = self._coefficients
+        if self.explores:
+            weigh = partial(straight_coefficients, compare=self.compare)
         return {"support": arch.support, "coefficients": weigh(arch)}
 
     def _coefficients(self, arch: ArchState) -> Float[Array, "cells nodes s"]:

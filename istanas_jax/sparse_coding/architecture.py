@@ -135,25 +135,35 @@ def coefficients(
     )
 
 
-def straight_coefficients(arch: ArchState) -> Float[Array, "cells nodes s"]:
+def straight_coefficients(
+    arch: ArchState, *, compare: bool = False
+) -> Float[Array, "cells nodes s"]:
     """1 / s for every connection of the support, with the gradient of bᵀA_S.
 
     Connections that are drawn at random run with equal weight, and b learns which of them should
     have had more: its gradient is A_S times that of the coefficients, as in Eq. (network_s).
+
+    Args:
+      compare: b learns only how the connections of a node differ. What they share, the wish for a
+        larger or smaller output of the node, is the same for all candidates; summed up over steps
+        it would favour those that happened to be drawn more often.
     """
     A_S = jnp.take_along_axis(arch.A, arch.support[:, :, None, :], axis=-1)
     w = jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=lax.Precision.HIGHEST)
+    if compare:
+        w -= jnp.mean(w, -1, keepdims=True)
     return 1 / arch.support.shape[-1] + w - lax.stop_gradient(w)
 
 
 def draw_support(key: jax.Array, coding: Coding) -> Int[Array, "cells nodes s"]:
-    """s candidates of each node, all with equal probability."""
+    """s candidates of each node, all with equal probability, also of the same predecessor.
+
+    Whatever may be chosen in the end, every candidate is to be compared with every other.
+    """
     longest = connections.max_candidates(coding.nodes)
     own = connections.num_candidates(np.arange(coding.nodes))
     draws = jax.random.uniform(key, (2, coding.nodes, longest))
-    return lasso.top_support(
-        draws, coding.s, distinct=coding.distinct, exists=np.arange(longest) < own[:, None]
-    )
+    return lasso.top_support(draws, coding.s, exists=np.arange(longest) < own[:, None])
 
 
 def move(arch: ArchState, b: Float[Array, "cells nodes m"]) -> ArchState:

@@ -14,8 +14,10 @@ PAPER = [
     "search.ista.m=7",
     "search.ista.columns=uniform",
     "search.ista.signed=False",
+    "search.ista.distinct=False",
     "search.ista.explore.draw=False",
     "search.ista.explore.shared_weights=False",
+    "search.ista.explore.compare=False",
     "search.ista.explore.one_loss=False",
     "search.ista.explore.warmup_epochs=0",
 ]
