@@ -15,7 +15,7 @@ import optax
 
 from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.tables import Table, TableMethod, softmax_table
-from istanas_jax.training import optimizers
+from istanas_jax.training import optimizers, streams
 from istanas_jax.training.search_steps import super_loss, update_architecture, update_weights
 from istanas_jax.training.states import SearchState, Totals
 
@@ -32,10 +32,14 @@ def unrolled_step(
 ) -> tuple[SearchState, Totals]:
     """An update of alpha at the W after the coming step, then this step of W."""
     weights, recipe, method = state.weights, fixed["recipe"], fixed["method"]
-    w_batch = (recipe.draw(weights.key(1), w_images), w_images, w_labels)
+    w_batch = (
+        recipe.draw_augmentation(weights.key(streams.WEIGHTS_IMAGES), w_images),
+        w_images,
+        w_labels,
+    )
 
     def loss_of_arch(trained, stats, draws, images, labels, *w_batch):
-        arch = method.at(state.arch, trained)
+        arch = method.with_trainable(state.arch, trained)
 
         def train_loss(params):
             return super_loss(weights, params, arch, stats, *w_batch, **fixed)[0]

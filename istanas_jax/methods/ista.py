@@ -4,21 +4,25 @@ The network in search has the connections in the support and no others: the only
 super-net runs sparse at every step.
 """
 
-import os
 from functools import partial
-from typing import NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.budget import Budget
-from istanas_jax.methods.contract import DRAWS, Method, Snapshot, after_warmup
+from istanas_jax.methods.contract import Method, Snapshot, after_warmup
+from istanas_jax.methods.ista_recovery import (
+    IstaState,
+    Recovered,
+    check_agreement,
+    distance_moved,
+    epoch_step,
+    recovery_interval,
+    recovery_step,
+)
 from istanas_jax.networks.supernet import SuperNet, keep_inactive
 from istanas_jax.sparse_coding.architecture import (
     ArchState,
@@ -27,16 +31,15 @@ from istanas_jax.sparse_coding.architecture import (
     Recovery,
     coefficients,
     draw_support,
-    freeze,
     init_architecture,
     move,
-    recover,
     settled,
     straight_coefficients,
 )
+from istanas_jax.training import streams
 from istanas_jax.training.errors import TrainingError
 from istanas_jax.training.search_steps import joint_step
-from istanas_jax.training.states import SearchState, Totals, TrainState
+from istanas_jax.training.states import Totals, TrainState
 
 NO_EXPLORATION = ConfigDict(
     {
@@ -47,15 +50,6 @@ NO_EXPLORATION = ConfigDict(
         "warmup_epochs": 0,
     }
 )
-DISTURBED = "ISTANAS_TEST_DISTURBED"  # set by a test: a device that recovers something else
-
-
-@flax.struct.dataclass
-class IstaState(SearchState):
-    """With what recovery and freezing remember."""
-
-    z_epoch: Float[Array, "cells nodes n"]  # what of z has to come to rest, as the epoch began
-    uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
 
 
 class Ista(Method):
@@ -95,33 +89,35 @@ class Ista(Method):
         if explore.one_loss:
             self.batches_per_step, self.update = 1, joint_step
 
-    def net(self, net: SuperNet) -> SuperNet:
+    def adapt_net(self, net: SuperNet) -> SuperNet:
         return net.clone(shared=self.shared)
 
-    def moving(self, step: Int[Array, ""]) -> Array | None:
+    def moves_at(self, step: Int[Array, ""]) -> Array | None:
         return after_warmup(self.warmup, self.steps_per_epoch, step)
 
-    def init(self, key: jax.Array) -> ArchState:
+    def init_variables(self, key: jax.Array) -> ArchState:
         return self._first(key).arch
 
     def _first(self, key: jax.Array) -> Recovery:
         return init_architecture(key, self.coding, sigma=self.settings.sigma)
 
-    def trained(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
+    def trainable(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
         return arch.b
 
-    def at(self, arch: ArchState, trained) -> ArchState:
+    def with_trainable(self, arch: ArchState, trained) -> ArchState:
         return arch.replace(b=trained)
 
-    def moved(self, arch: ArchState, trained) -> ArchState:
+    def after_update(self, arch: ArchState, trained) -> ArchState:
         return move(arch, trained)
 
-    def drawn(self, arch: ArchState, weights: TrainState) -> ArchState:
+    def sample(self, arch: ArchState, weights: TrainState) -> ArchState:
         if not self.explores:
             return arch
-        return arch.replace(support=draw_support(weights.key(DRAWS), self.coding))
+        return arch.replace(support=draw_support(weights.key(streams.METHOD), self.coding))
 
-    def inputs(self, arch: ArchState, weights: TrainState | None = None) -> dict[str, Array]:
+    def network_inputs(
+        self, arch: ArchState, weights: TrainState | None = None
+    ) -> dict[str, Array]:
         weigh = self._coefficients
         if self.explores:
             weigh = partial(straight_coefficients, compare=self.compare)
@@ -131,11 +127,11 @@ class Ista(Method):
         """In training, in evaluation and of what is found the same ones."""
         return coefficients(arch, implicit_lam=self.coding.lam if self.implicit else None)
 
-    def kept(self, net: SuperNet, arch: ArchState, before, after):
+    def keep_inactive_weights(self, net: SuperNet, arch: ArchState, before, after):
         """Only the active weights, and their momentum, move (in Algorithm 2 scales once frozen)."""
         return keep_inactive(net, arch.support, before, after, frozen=arch.frozen)
 
-    def state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
+    def initial_state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
         # A copy: a step gives both up, and a buffer can be given up only once.
         z_epoch, none = jnp.copy(settled(arch, self.coding)), jnp.zeros((), jnp.int32)
         return IstaState(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)
@@ -148,12 +144,13 @@ class Ista(Method):
             "frozen": arch.frozen,
         }
 
-    def programs(self, search) -> None:
-        super().programs(search)
+    def define_programs(self, search) -> None:
+        super().define_programs(search)
         devices, own = search.devices, self.settings
         # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
         self._recover = devices.map(partial(recovery_step, coding=self.coding), 1, donate=False)
-        self._disturbance = _disturb(devices)
+        numbers = np.arange(len(devices), dtype=np.int32)
+        self._device_numbers = devices.split(devices.part(numbers)).squeeze(1)
         self._distance = devices.jit(partial(distance_moved, coding=self.coding))
         rest = partial(epoch_step, coding=self.coding, freezing=self.freezing)
         self._freeze = devices.jit(rest, donate_argnums=0)
@@ -166,17 +163,17 @@ class Ista(Method):
         super().compile(search, state)
         compile_ = search.devices.compile
         of = state.arch, state.uncertified
-        self._recover = compile_(self._recover.lower(of, self._disturbance))
+        self._recover = compile_(self._recover.lower(of, self._device_numbers))
         self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
         self._freeze = compile_(self._freeze.lower(state))
 
-    def begin(self) -> None:
-        super().begin()
+    def begin_search(self) -> None:
+        super().begin_search()
         self.changed: int | None = None  # nodes, at the last recovery
         self.frozen = 0
-        self._next: _Recovered | None = None  # what the end of an epoch has found already
+        self._next: Recovered | None = None  # what the end of an epoch has found already
 
-    def start(self, search, key: jax.Array) -> ArchState:
+    def first_variables(self, search, key: jax.Array) -> ArchState:
         recovery = jax.jit(self._first)(key)
         if not recovery.certified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
@@ -201,16 +198,16 @@ class Ista(Method):
             search.say(f"{search.name}: the budget decided about {nodes} nodes")
         return arch
 
-    def _recovered(self, state: IstaState, step: int) -> "_Recovered":
+    def _recovered(self, state: IstaState, step: int) -> Recovered:
         """The recovery that is due before this step; done once, whoever asks for it."""
         if self._next is None or self._next.step != step:
             of = state.arch, state.uncertified
-            (arch, uncertified), report = self._recover(of, self._disturbance)
+            (arch, uncertified), report = self._recover(of, self._device_numbers)
             arch, nodes = self._within_budget(arch)
-            self._next = _Recovered(step, arch, uncertified, report, nodes)
+            self._next = Recovered(step, arch, uncertified, report, nodes)
         return self._next
 
-    def before(self, search, state: IstaState, step: int) -> IstaState:
+    def between_steps(self, search, state: IstaState, step: int) -> IstaState:
         """Recovery when it is due; freezing between epochs."""
         report = None
         if step and step % self.every == 0:
@@ -228,7 +225,7 @@ class Ista(Method):
         found, self._next = self._recovered(state, step), None
         if self.config.search.sync_norms:
             # Then operations wait for each other: devices that disagree would wait forever.
-            _agreed(search, step, jax.device_get(found.report["supports"]))
+            check_agreement(search, step, jax.device_get(found.report["supports"]))
         arch = self._told(search, found.arch, found.nodes)
         return state.replace(arch=arch, uncertified=found.uncertified), found.report
 
@@ -238,7 +235,7 @@ class Ista(Method):
             step = int(state.step)
             state, report = self._recover_now(search, state, step)
             self.reports.append((step, report, self._snapshot(state.arch)))
-            self.check(search, step)
+            self.inspect_reports(search, step)
         return super().outcome(search, state)
 
     def _recovered_in_epoch(self, step: int) -> bool:
@@ -263,9 +260,9 @@ class Ista(Method):
         arch = self._recovered(state, step).arch if step % self.every == 0 else state.arch
         return {"distance": np.asarray(self._distance(arch, state.z_epoch)).tolist()}
 
-    def look(self, search, step: int, report: dict) -> None:
+    def inspect_report(self, search, step: int, report: dict) -> None:
         """Raise if the recovery is not to be trusted."""
-        _agreed(search, step, report["supports"])
+        check_agreement(search, step, report["supports"])
         search.notes["changed"] = search.notes.get("changed", 0) + self.changed
         if uncertified := int(report["uncertified"]):
             said = f"the LASSO before step {step} has no certified solution"
@@ -276,90 +273,8 @@ class Ista(Method):
             kkt = report["kkt"].max()
             search.say(f"{search.name}: {said} (KKT residual {kkt:.2g} lambda)")
 
-    def figures(self) -> str:
+    def progress(self) -> str:
         if self.changed is None:
             return ""
         frozen = f", {self.frozen} frozen" if self.frozen else ""
         return f"  {self.changed} node{'s' * (self.changed != 1)} changed{frozen}"
-
-
-class _Recovered(NamedTuple):
-    """A recovery, within the budget."""
-
-    step: int  # before which it is due
-    arch: ArchState
-    uncertified: Int[Array, ""]
-    report: dict[str, Array]
-    nodes: int  # that the budget decided about
-
-
-def recovery_step(
-    before: tuple[ArchState, Int[Array, ""]], disturbance: Float[Array, ""], *, coding: Coding
-) -> tuple[tuple[ArchState, Int[Array, ""]], dict[str, Array]]:
-    """Algorithm 1, line 2: z and its support from b. Also what a person wants to know of it.
-
-    Every device does it by itself, and all must come to the same; the disturbance, added to b, is
-    0 but in a test that makes one device come to something else.
-    """
-    arch, uncertified = before
-    recovery = recover(arch.replace(b=arch.b + disturbance), coding)
-    uncertified = jnp.where(recovery.certified, 0, uncertified + 1)
-    report = {
-        "uncertified": uncertified,
-        "kkt": jnp.where(arch.frozen, 0, recovery.code.kkt),
-        "distance": recovery.distance,
-        "before": jnp.sort(arch.support, -1),  # an array of its own: a step uses the other up
-        "supports": lax.all_gather(recovery.arch.support, AXIS),
-    }
-    return (recovery.arch, uncertified), report
-
-
-def epoch_step(
-    state: IstaState, *, coding: Coding, freezing: Freezing
-) -> tuple[IstaState, Float[Array, "cells nodes"]]:
-    """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
-    distance = distance_moved(state.arch, state.z_epoch, coding=coding)
-    arch = freeze(state.arch, distance, freezing)
-    return state.replace(arch=arch, z_epoch=settled(state.arch, coding)), distance
-
-
-def distance_moved(
-    arch: ArchState, z_epoch: Float[Array, "cells nodes n"], *, coding: Coding
-) -> Float[Array, "cells nodes"]:
-    """How far each z is from what it was when the epoch began."""
-    return jnp.linalg.norm(settled(arch, coding) - z_epoch, axis=-1)
-
-
-def recovery_interval(every: str | int, steps_per_epoch: int) -> int:
-    """Steps between two recoveries."""
-    named = {"epoch": steps_per_epoch, "step": 1}
-    if every in named:
-        return named[every]
-    if str(every).isdigit() and int(every) > 0:
-        return int(every)
-    raise ValueError(
-        f'search.ista.recovery.every is {every!r}, not "epoch", "step" or a number of steps'
-    )
-
-
-def _disturb(devices) -> Float[Array, " devices"]:
-    """Added to b when z is recovered from it: 0, but in a test 1 on one device."""
-    disturbance = np.zeros(len(devices), np.float32)
-    if disturbed := os.environ.get(DISTURBED):
-        disturbance[int(disturbed)] = 1
-    return devices.split(devices.part(disturbance)).squeeze(1)
-
-
-def _agreed(search, step: int, supports: Int[np.ndarray, "devices cells nodes s"]) -> None:
-    """Raise if devices recovered different supports: from there on they would drift apart."""
-    different = np.flatnonzero((supports != supports[0]).any((1, 2, 3)))
-    if len(different):
-        found = [
-            f"{supports[i].tolist()} (host {device.process_index}, device {device.id})"
-            for i, device in enumerate(search.devices.devices)
-            if i in (0, different[0])
-        ]
-        raise TrainingError(
-            f"{search.name}: the recovery before step {step} gave {' and '.join(found)}: all "
-            "devices must come to the same support"
-        )

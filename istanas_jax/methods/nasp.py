@@ -37,20 +37,22 @@ class Nasp(TableMethod):
     def table(self, alpha) -> Table:
         return alpha
 
-    def moved(self, arch: TableArch, trained) -> TableArch:
+    def after_update(self, arch: TableArch, trained) -> TableArch:
         return arch.replace(alpha=jnp.clip(trained, 0, 1))
 
-    def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
+    def network_inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
         alpha = arch.alpha
         chosen = self.projected(alpha)
         # The gradient as if alpha were this.
         return {"mixture": Mixture(alpha + lax.stop_gradient(chosen - alpha))}
 
-    def inputs_of_w(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
+    def network_inputs_for_w(
+        self, arch: TableArch, weights: TrainState | None = None
+    ) -> dict[str, Any]:
         support, _ = strongest(arch.alpha, self.nodes, self.s)
         return {"support": support, "coefficients": jnp.ones(support.shape)}
 
-    def kept(self, net: SuperNet, arch: TableArch, before, after):
+    def keep_inactive_weights(self, net: SuperNet, arch: TableArch, before, after):
         support, _ = strongest(arch.alpha, self.nodes, self.s)
         return keep_inactive(net, support, before, after)
 

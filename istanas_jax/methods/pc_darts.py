@@ -19,8 +19,8 @@ from istanas_jax.space.connections import edge_index
 class PCDarts(TableMethod):
     """alpha = {"alpha": of operations, "beta": of edges}."""
 
-    def net(self, net: SuperNet) -> SuperNet:
-        return super().net(net).clone(partial=self.settings.partial)
+    def adapt_net(self, net: SuperNet) -> SuperNet:
+        return super().adapt_net(net).clone(partial=self.settings.partial)
 
     def init_alpha(self, key: jax.Array) -> dict[str, Array]:
         draws = jax.random.normal(key, (*self.alpha_shape[:2], self.alpha_shape[2] + 1))
@@ -40,8 +40,8 @@ class PCDarts(TableMethod):
     def table(self, alpha) -> Table:
         return self.edges(alpha)[..., None] * softmax_table(alpha["alpha"])
 
-    def inputs(self, arch: TableArch, weights=None) -> dict[str, Mixture]:
+    def network_inputs(self, arch: TableArch, weights=None) -> dict[str, Mixture]:
         return {"mixture": Mixture(self.table(arch.alpha), self.edges(arch.alpha))}
 
-    def moving(self, step: Int[Array, ""]) -> Array | None:
+    def moves_at(self, step: Int[Array, ""]) -> Array | None:
         return after_warmup(self.settings.warmup_epochs, self.steps_per_epoch, step)

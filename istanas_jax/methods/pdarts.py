@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.devices.parallel import AXIS
-from istanas_jax.methods.contract import DRAWS, after_warmup
+from istanas_jax.methods.contract import after_warmup
 from istanas_jax.methods.tables import (
     SKIP,
     ZERO,
@@ -25,6 +25,7 @@ from istanas_jax.methods.tables import (
 from istanas_jax.networks.dense import Mixture
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.space.connections import NUM_OPS, edge_index, num_edges, split_index
+from istanas_jax.training import streams
 from istanas_jax.training.states import TrainState
 
 
@@ -55,18 +56,18 @@ class PDarts(TableMethod):
             )
         return own.stage_cells[self.stage], own.epochs
 
-    def net(self, net: SuperNet) -> SuperNet:
+    def adapt_net(self, net: SuperNet) -> SuperNet:
         exist = tuple(
             tuple(tuple(n - ZERO for n in entries if n >= ZERO) for entries in edges)
             for edges in self.candidates
         )
-        net = super().net(net)
+        net = super().adapt_net(net)
         return net.clone(candidates=None if self.mask.all() else exist)
 
     def table(self, alpha) -> Table:
         return softmax_table(jnp.where(self.mask, alpha, -jnp.inf))
 
-    def moving(self, step: Int[Array, ""]) -> Array | None:
+    def moves_at(self, step: Int[Array, ""]) -> Array | None:
         return after_warmup(self.warmup, self.steps_per_epoch, step)
 
     def dropout_rate(self, step: Int[Array, ""]) -> Float[Array, ""]:
@@ -76,11 +77,13 @@ class PDarts(TableMethod):
         moving = jnp.exp(-self.settings.dropout_decay * (epoch - self.warmup))
         return self.dropout * jnp.where(epoch < self.warmup, alone, moving)
 
-    def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Mixture]:
+    def network_inputs(
+        self, arch: TableArch, weights: TrainState | None = None
+    ) -> dict[str, Mixture]:
         table = self.table(arch.alpha)
         if weights is None or not self.dropout:
             return {"mixture": Mixture(table)}
-        key = jax.random.fold_in(weights.key(DRAWS), jax.lax.axis_index(AXIS))
+        key = jax.random.fold_in(weights.key(streams.METHOD), jax.lax.axis_index(AXIS))
         return {"mixture": Mixture(table, drop=(key, self.dropout_rate(weights.step)))}
 
     def outcome(self, search, state) -> dict:

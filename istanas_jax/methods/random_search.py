@@ -53,7 +53,7 @@ class RandomSearch(Method):
     def adam(self) -> optax.GradientTransformation:
         return optax.identity()
 
-    def init(self, key: jax.Array) -> RandomArch:
+    def init_variables(self, key: jax.Array) -> RandomArch:
         """Each node takes s of its candidates, all with equal probability."""
         longest = max_candidates(self.nodes)
         draws = jax.random.uniform(key, (self.genotypes, 2, self.nodes, longest))
@@ -62,14 +62,14 @@ class RandomSearch(Method):
         none = jnp.zeros(self.genotypes)
         return RandomArch(supports.astype(jnp.int32), jnp.int32(0), none, none)
 
-    def trained(self, arch: RandomArch) -> tuple:
+    def trainable(self, arch: RandomArch) -> tuple:
         return ()
 
-    def inputs(self, arch: RandomArch, weights=None) -> dict[str, Array]:
+    def network_inputs(self, arch: RandomArch, weights=None) -> dict[str, Array]:
         support = arch.supports[arch.now]
         return {"support": support, "coefficients": jnp.ones(support.shape)}
 
-    def kept(self, net: SuperNet, arch: RandomArch, before, after):
+    def keep_inactive_weights(self, net: SuperNet, arch: RandomArch, before, after):
         return keep_inactive(net, arch.supports[arch.now], before, after)
 
     def snapshot(self, arch: RandomArch) -> Snapshot:
@@ -82,7 +82,7 @@ class RandomSearch(Method):
             "frozen": jnp.zeros(support.shape[:2], bool),
         }
 
-    def before(self, search, state: SearchState, step: int) -> SearchState:
+    def between_steps(self, search, state: SearchState, step: int) -> SearchState:
         """When a share is over: judge, and begin with the next genotype."""
         report = None
         if step and step % (self.epochs_of_w * self.steps_per_epoch) == 0:

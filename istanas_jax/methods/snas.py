@@ -10,9 +10,9 @@ Without a draw, in evaluation and for the genotype, the weights are p.
 import jax
 import jax.numpy as jnp
 
-from istanas_jax.methods.contract import DRAWS
 from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
 from istanas_jax.networks.dense import Mixture
+from istanas_jax.training import streams
 from istanas_jax.training.search_steps import joint_step
 from istanas_jax.training.states import TrainState
 
@@ -30,10 +30,12 @@ class Snas(TableMethod):
         first, last = self.settings.temperature, self.settings.final_temperature
         return jnp.maximum(last, first * jnp.exp(-self.settings.annealing * step))
 
-    def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Mixture]:
+    def network_inputs(
+        self, arch: TableArch, weights: TrainState | None = None
+    ) -> dict[str, Mixture]:
         if weights is None:
-            return super().inputs(arch)
-        noise = jax.random.gumbel(weights.key(DRAWS), arch.alpha.shape)
+            return super().network_inputs(arch)
+        noise = jax.random.gumbel(weights.key(streams.METHOD), arch.alpha.shape)
         logits = jax.nn.log_softmax(arch.alpha, -1) + noise
         drawn = jax.nn.softmax(logits / self.temperature(weights.step), -1)
         return {"mixture": Mixture(drawn[..., ZERO:])}

@@ -55,7 +55,7 @@ class TableMethod(Method):
                 f"predecessors for each node, and the first node has {NUM_INPUTS}"
             )
 
-    def net(self, net: SuperNet) -> SuperNet:
+    def adapt_net(self, net: SuperNet) -> SuperNet:
         return net.clone(recompute=self.settings.recompute)
 
     @abstractmethod
@@ -69,17 +69,17 @@ class TableMethod(Method):
     def alpha_shape(self) -> tuple[int, int, int]:
         return 2, num_edges(self.nodes), ZERO + NUM_OPS
 
-    def init(self, key: jax.Array) -> TableArch:
+    def init_variables(self, key: jax.Array) -> TableArch:
         alpha = self.init_alpha(key)
         return TableArch(alpha, strongest(self.table(alpha), self.nodes, self.s)[0])
 
-    def trained(self, arch: TableArch) -> Any:
+    def trainable(self, arch: TableArch) -> Any:
         return arch.alpha
 
-    def at(self, arch: TableArch, trained) -> TableArch:
+    def with_trainable(self, arch: TableArch, trained) -> TableArch:
         return arch.replace(alpha=trained)
 
-    def inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
+    def network_inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
         return {"mixture": Mixture(self.table(arch.alpha))}
 
     def snapshot(self, arch: TableArch) -> Snapshot:
@@ -92,7 +92,7 @@ class TableMethod(Method):
             "frozen": jnp.zeros(support.shape[:2], bool),
         }
 
-    def before(self, search, state: SearchState, step: int) -> SearchState:
+    def between_steps(self, search, state: SearchState, step: int) -> SearchState:
         """Between epochs, remember what a genotype would be."""
         if step % self.steps_per_epoch == 0:
             shown = self._snapshot(state.arch)
@@ -103,7 +103,7 @@ class TableMethod(Method):
             self.reports.append((step, report, shown))
         return state
 
-    def look(self, search, step: int, report: dict) -> None:
+    def inspect_report(self, search, step: int, report: dict) -> None:
         search.notes["changed"] = self.changed
 
 

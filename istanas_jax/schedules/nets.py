@@ -49,4 +49,4 @@ def super_net(config: ConfigDict, dataset: Dataset, method: Method, regime: str)
         image_channels=dataset.image_channels,
         dtype=phase.dtype,
     )
-    return method.net(net)
+    return method.adapt_net(net)

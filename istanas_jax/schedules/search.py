@@ -30,13 +30,11 @@ from istanas_jax.schedules.nets import super_net, target_net
 from istanas_jax.schedules.watch import Rules, Watched
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import ArchState
-from istanas_jax.training import optimizers
+from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
 from istanas_jax.training.search_steps import evaluate_super, joint_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
-
-B_STREAM, W_STREAM = 0, 1  # of the order in which images come
 
 
 class Search(Watched):
@@ -82,7 +80,7 @@ class Search(Watched):
         step = partial(self.update, sgd=self.sgd, adam=self.adam, **fixed)
         self.step = devices.map(step, 2 * self.batches_per_step)
         self._compiled = False
-        method.programs(self)
+        method.define_programs(self)
         self.evaluate = Evaluator(partial(evaluate_super, **fixed), self.batch, devices)
 
     def run(self, number: int, session: Session) -> dict:
@@ -122,25 +120,26 @@ class Search(Watched):
         self.finished = False
         self.notes: dict = {}
         self.begin_watching()
-        self.method.begin()
+        self.method.begin_search()
 
     def start(self) -> SearchState:
         """The state before the first step."""
         key_arch, key_w = jax.random.split(jax.random.key(self.seed))
-        return self._state(self.method.start(self, key_arch), key_w)
+        return self._state(self.method.first_variables(self, key_arch), key_w)
 
     def shapes(self) -> SearchState:
         """Shapes and dtypes of the initial state."""
         self.begin(0)
         key = jax.random.key(0)
-        return jax.eval_shape(lambda: self._state(self.method.init(key), key))
+        return jax.eval_shape(lambda: self._state(self.method.init_variables(key), key))
 
     def _state(self, arch, key: jax.Array) -> SearchState:
-        return self.method.state(self.fresh_weights(arch, key), arch, self.adam)
+        return self.method.initial_state(self.fresh_weights(arch, key), arch, self.adam)
 
     def fresh_weights(self, arch, key: jax.Array) -> TrainState:
         x = jnp.zeros((1, *self.monitored.image_shape))
-        variables = init_variables(self.net, key, x, **self.method.inputs(arch), train=False)
+        inputs = self.method.network_inputs(arch)
+        variables = init_variables(self.net, key, x, **inputs, train=False)
         return TrainState.create(variables, self.sgd, self.seed)
 
     def compile(self, state: SearchState) -> None:
@@ -157,13 +156,13 @@ class Search(Watched):
         return self.step.lower(state, *map(self.devices.split_shape, shapes))
 
     def before(self, state: SearchState, step: int) -> SearchState:
-        return self.method.before(self, state, step)
+        return self.method.between_steps(self, state, step)
 
     def check(self, step: int) -> None:
-        self.method.check(self, step)
+        self.method.inspect_reports(self, step)
 
     def figures(self) -> str:
-        return f"{self.method.figures()}{self.weight_free_in_short()}"
+        return f"{self.method.progress()}{self.weight_free_in_short()}"
 
     def end_epoch(self, state: SearchState):
         figures = summary(state.weights.totals)
@@ -216,11 +215,11 @@ class TwoStageSearch(Search):
         super().__init__(config, dataset, devices, steps, target)
 
     def batches(self, epoch: int, first: int):
-        for_w = self._batches(self.for_w, epoch, W_STREAM, first)
+        for_w = self._batches(self.for_w, epoch, streams.WEIGHTS_ORDER, first)
         if self.batches_per_step == 1:
             yield from for_w
             return
-        for_b = self._batches(self.for_b, epoch, B_STREAM, first)
+        for_b = self._batches(self.for_b, epoch, streams.ARCHITECTURE_ORDER, first)
         for b, w in zip(for_b, for_w, strict=True):
             yield *b, *w
 
@@ -274,7 +273,7 @@ class OneStageSearch(Search):
         super().__init__(config, dataset, devices, steps, target)
 
     def batches(self, epoch: int, first: int):
-        return self._batches(self.images, epoch, W_STREAM, first)
+        return self._batches(self.images, epoch, streams.WEIGHTS_ORDER, first)
 
     def before(self, state: SearchState, step: int) -> SearchState:
         before = self.method.frozen

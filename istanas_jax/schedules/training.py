@@ -15,13 +15,11 @@ from istanas_jax.runs.loop import fit
 from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 from istanas_jax.runs.trained_network import make_trained, save_trained
-from istanas_jax.training import optimizers
+from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
 from istanas_jax.training.states import Totals, TrainState
 from istanas_jax.training.steps import evaluate_target, train_step
-
-STREAM = 2  # of the order in which images come
 
 
 class TrainTask:
@@ -111,10 +109,15 @@ class TrainTask:
         return self.step.lower(state, *shapes)
 
     def batches(self, epoch: int, first: int):
-        order = {"seed": self.seed, "epoch": epoch, "stream": STREAM, "first": first}
+        order = {
+            "seed": self.seed,
+            "epoch": epoch,
+            "stream": streams.TRAINING_ORDER,
+            "first": first,
+        }
         indices = batch_indices(len(self.images), self.batch, **order)
         parts = list(map(self.devices.part, indices))
-        return self.images.batches(parts, seed=(self.seed, epoch, STREAM))
+        return self.images.batches(parts, seed=(self.seed, epoch, streams.TRAINING_ORDER))
 
     def before(self, state: TrainState, step: int) -> TrainState:
         return state

@@ -27,7 +27,7 @@ class Recipe:
     auxiliary_weight: float
     drop_path: float  # reached linearly at `total_steps`
     sync_norms: bool  # batch statistics over all devices, or of each alone
-    microbatches: int  # parts that a device sees its batch in, one after the other
+    microbatches: int  # pieces in which a device sees its part of a batch
     total_steps: int
     color_jitter: tuple[float, ...] = ()  # brightness, contrast, saturation, hue
 
@@ -35,14 +35,16 @@ class Recipe:
     def norm_axis(self) -> str | None:
         return AXIS if self.sync_norms else None
 
-    def draw(self, key: jax.Array, images: UInt8[Array, "B H W C"]) -> Float[Array, "B draws"]:
-        """At random, for `look`; every image its own, whatever the number of devices."""
+    def draw_augmentation(
+        self, key: jax.Array, images: UInt8[Array, "B H W C"]
+    ) -> Float[Array, "B draws"]:
+        """Random numbers for `augment`: the same for an image, whatever the number of devices."""
         return own_part(draw(key, len(images) * lax.axis_size(AXIS), jitter=any(self.color_jitter)))
 
-    def look(
+    def augment(
         self, draws: Float[Array, "B draws"], images: UInt8[Array, "B H W C"]
     ) -> Float[Array, "B H W C"]:
-        """Augmented and normalised."""
+        """The images cropped, flipped, cut out and jittered by these draws, then normalised."""
         return augment(
             draws,
             images,
@@ -54,11 +56,13 @@ class Recipe:
             color_jitter=self.color_jitter,
         )
 
-    def gradient(self, loss_of, wrt, stats, batch: tuple[Array, ...]):
-        """Of `loss_of(wrt, stats, *batch) -> loss, (logits, stats)`, averaged over all devices.
+    def mean_gradient(self, loss_of, wrt, stats, batch: tuple[Array, ...]):
+        """The gradient of a loss, averaged over all devices.
 
-        A batch in several parts is treated as if each were on a device of its own: statistics of
-        their own unless synchronised, and the mean of what these make of the running ones.
+        loss_of: `(wrt, stats, *batch) -> loss, (logits, stats)`.
+
+        Each micro-batch is treated as if it were on a device of its own: it has its own batch
+        statistics unless these are synchronised, and the running statistics are averaged.
         """
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         n = self.microbatches

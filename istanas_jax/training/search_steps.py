@@ -5,7 +5,7 @@ them. What is fixed for a run is keyword-only; the method says how the architect
 the super-net runs with, and what of it is updated.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,11 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import SearchState, TestTotals, Totals, TrainState
+from istanas_jax.training.step_rules import StepRules
 from istanas_jax.training.steps import batch_totals, masked_totals
-
-
-class Method(Protocol):
-    """What a search method says about a step; see `methods.contract`."""
-
-    weights_first: bool
-    batch_statistics: bool
-
-    def trained(self, arch) -> Any: ...
-
-    def at(self, arch, trained) -> Any: ...
-
-    def moved(self, arch, trained) -> Any: ...
-
-    def moving(self, step: Int[Array, ""]) -> Array | None: ...
-
-    def drawn(self, arch, weights: TrainState) -> Any: ...
-
-    def inputs(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
-
-    def inputs_of_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]: ...
-
-    def kept(self, net: SuperNet, arch, before, after) -> Any: ...
 
 
 def search_step(
@@ -54,7 +33,7 @@ def search_step(
     sgd: optax.GradientTransformation,
     adam: optax.GradientTransformation,
     recipe: Recipe,
-    method: Method,
+    method: StepRules,
 ) -> tuple[SearchState, Totals]:
     """An update of the architecture on one batch and of W on another.
 
@@ -65,15 +44,15 @@ def search_step(
     begun = state.weights  # both updates run what is drawn for this step
 
     def move_weights(state):
-        arch = method.drawn(state.arch, begun)
+        arch = method.sample(state.arch, begun)
         weights, totals = update_weights(state.weights, arch, w_images, w_labels, sgd=sgd, **fixed)
         return state.replace(weights=weights), totals
 
     def move_architecture(state):
-        weights, arch = state.weights, method.drawn(state.arch, begun)
+        weights, arch = state.weights, method.sample(state.arch, begun)
 
         def loss_of_arch(trained, stats, *batch):
-            there = method.at(arch, trained)
+            there = method.with_trainable(arch, trained)
             return super_loss(weights, weights.params, there, stats, *batch, **fixed)
 
         return update_architecture(
@@ -95,24 +74,29 @@ def update_architecture(
     adam,
     net,
     recipe: Recipe,
-    method: Method,
+    method: StepRules,
 ) -> SearchState:
     """One update by the gradient of `loss_of_arch`, unless the method lets W alone move.
 
     more: arrays that the loss takes beside this batch.
     """
     weights = state.weights
-    batch = (recipe.draw(weights.key(0), images), images, labels, *more)
+    batch = (
+        recipe.draw_augmentation(weights.key(streams.ARCHITECTURE_IMAGES), images),
+        images,
+        labels,
+        *more,
+    )
 
     def move(arch, adam_state, stats, b_totals):
-        trained = method.trained(arch)
-        loss, logits, stats, grads = recipe.gradient(loss_of_arch, trained, stats, batch)
+        trained = method.trainable(arch)
+        loss, logits, stats, grads = recipe.mean_gradient(loss_of_arch, trained, stats, batch)
         change, adam_state = adam.update(grads, adam_state, trained)
-        arch = method.moved(arch, optax.apply_updates(trained, change))
+        arch = method.after_update(arch, optax.apply_updates(trained, change))
         return arch, adam_state, stats, b_totals + batch_totals(loss, logits, labels)
 
     before = (state.arch, state.adam, weights.stats, state.b_totals)
-    moving = method.moving(weights.step)
+    moving = method.moves_at(weights.step)
     if moving is None:
         arch, adam_state, stats, b_totals = move(*before)
     else:
@@ -122,17 +106,17 @@ def update_architecture(
 
 
 def update_weights(
-    weights: TrainState, arch, images, labels, *, net, sgd, recipe: Recipe, method: Method
+    weights: TrainState, arch, images, labels, *, net, sgd, recipe: Recipe, method: StepRules
 ) -> tuple[TrainState, Totals]:
     """One update of W with the architecture as it is."""
 
     def loss_of_w(params, stats, *batch):
-        inputs = method.inputs_of_w(arch, weights)
+        inputs = method.network_inputs_for_w(arch, weights)
         return super_loss(weights, params, arch, stats, *batch, **fixed, inputs=inputs)
 
     fixed = {"net": net, "recipe": recipe, "method": method}
-    batch = (recipe.draw(weights.key(1), images), images, labels)
-    loss, logits, stats, dw = recipe.gradient(loss_of_w, weights.params, weights.stats, batch)
+    batch = (recipe.draw_augmentation(weights.key(streams.WEIGHTS_IMAGES), images), images, labels)
+    loss, logits, stats, dw = recipe.mean_gradient(loss_of_w, weights.params, weights.stats, batch)
     params, sgd_state = _descend(net, weights, arch, dw, sgd, method)
     totals = batch_totals(loss, logits, labels)
     return weights.advance(params, stats, sgd_state, totals), totals
@@ -155,27 +139,31 @@ def joint_step(
     sgd: optax.GradientTransformation,
     adam: optax.GradientTransformation,
     recipe: Recipe,
-    method: Method,
+    method: StepRules,
 ) -> tuple[SearchState, Totals]:
     """The architecture and W by one loss: Algorithm 2, lines 3 to 7, of ISTA-NAS; SNAS."""
     weights = state.weights
-    arch = method.drawn(state.arch, weights)
+    arch = method.sample(state.arch, weights)
 
     def loss_of(both, stats, *batch):
         trained, params = both
-        there = method.at(arch, trained)
+        there = method.with_trainable(arch, trained)
         return super_loss(
             weights, params, there, stats, *batch, net=net, recipe=recipe, method=method
         )
 
-    trained = method.trained(state.arch)
-    batch = (recipe.draw(weights.key(0), images), images, labels)
-    loss, logits, stats, (grads, dw) = recipe.gradient(
+    trained = method.trainable(state.arch)
+    batch = (
+        recipe.draw_augmentation(weights.key(streams.ARCHITECTURE_IMAGES), images),
+        images,
+        labels,
+    )
+    loss, logits, stats, (grads, dw) = recipe.mean_gradient(
         loss_of, (trained, weights.params), weights.stats, batch
     )
     change, adam_state = adam.update(grads, state.adam, trained)
-    moved = method.moved(state.arch, optax.apply_updates(trained, change)), adam_state
-    moving = method.moving(weights.step)
+    moved = method.after_update(state.arch, optax.apply_updates(trained, change)), adam_state
+    moving = method.moves_at(weights.step)
     if moving is not None:
         stay = state.arch, state.adam
         moved = jax.tree.map(lambda new, old: jnp.where(moving, new, old), moved, stay)
@@ -196,7 +184,7 @@ def super_loss(
     *,
     net: SuperNet,
     recipe: Recipe,
-    method: Method,
+    method: StepRules,
     inputs: dict[str, Any] | None = None,
 ):
     """Of the super-net in training; with it the logits and the moved statistics.
@@ -207,8 +195,8 @@ def super_loss(
     """
     outputs, moved = net.apply(
         {"params": params, "batch_stats": stats},
-        recipe.look(draws, images),
-        **(method.inputs(arch, weights) if inputs is None else inputs),
+        recipe.augment(draws, images),
+        **(method.network_inputs(arch, weights) if inputs is None else inputs),
         train=True,
         axis_name=recipe.norm_axis,
         mutable="batch_stats",
@@ -216,15 +204,15 @@ def super_loss(
     return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
 
 
-def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: Method):
+def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: StepRules):
     """SGD; of the weights, and of their momentum, the method says which stand still.
 
     The gradients of those that do are no part of the norm that is clipped.
     """
-    dw = method.kept(net, arch, jax.tree.map(jnp.zeros_like, dw), dw)
+    dw = method.keep_inactive_weights(net, arch, jax.tree.map(jnp.zeros_like, dw), dw)
     change, moved = sgd.update(dw, weights.sgd, weights.params)
     updated = optax.apply_updates(weights.params, change)
-    return method.kept(net, arch, (weights.params, weights.sgd), (updated, moved))
+    return method.keep_inactive_weights(net, arch, (weights.params, weights.sgd), (updated, moved))
 
 
 def evaluate_super(
@@ -235,7 +223,7 @@ def evaluate_super(
     *,
     net: SuperNet,
     recipe: Recipe,
-    method: Method,
+    method: StepRules,
 ) -> TestTotals:
     """The same for the super-net with the architecture it has."""
     x = normalise(images, recipe.mean, recipe.std)
@@ -243,7 +231,7 @@ def evaluate_super(
     (logits, _), _ = net.apply(
         variables,
         x,
-        **method.inputs_of_w(state.arch),
+        **method.network_inputs_for_w(state.arch),
         train=method.batch_statistics,
         mutable="batch_stats",
     )

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.devices.parallel import AXIS, own_part
 from istanas_jax.networks.target_net import TargetNet, draw_paths
+from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import TestTotals, Totals, TrainState
 
@@ -30,16 +31,16 @@ def train_step(
 
     coefficients: of its connections, where they are not absorbed yet.
     """
-    draws, paths = recipe.draw(state.key(0), images), None
+    draws, paths = recipe.draw_augmentation(state.key(streams.IMAGES), images), None
     if recipe.drop_path:
         rate = recipe.drop_path * state.step / recipe.total_steps
         whole = len(images) * lax.axis_size(AXIS)
-        paths = own_part(draw_paths(net, state.key(1), rate, whole))
+        paths = own_part(draw_paths(net, state.key(streams.PATHS), rate, whole))
 
     def loss_of_w(params, stats, draws, images, labels, paths):
         outputs, moved = net.apply(
             {"params": params, "batch_stats": stats},
-            recipe.look(draws, images),
+            recipe.augment(draws, images),
             train=True,
             coefficients=coefficients,
             paths=paths,
@@ -48,7 +49,7 @@ def train_step(
         )
         return recipe.loss(outputs, labels), (outputs[0], moved["batch_stats"])
 
-    loss, logits, stats, dw = recipe.gradient(
+    loss, logits, stats, dw = recipe.mean_gradient(
         loss_of_w, state.params, state.stats, (draws, images, labels, paths)
     )
     change, moved = sgd.update(dw, state.sgd, state.params)

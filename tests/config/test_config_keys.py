@@ -160,7 +160,7 @@ class Effects:
     @functools.cached_property
     def _arch(self):
         """Of fixed numbers, so that only what the method makes of them differs."""
-        shapes = jax.eval_shape(self.method.init, jax.random.key(0))
+        shapes = jax.eval_shape(self.method.init_variables, jax.random.key(0))
         if not isinstance(self.method, TableMethod):
             return jax.tree.map(lambda x: jnp.full(x.shape, 1, x.dtype), shapes)
         draw = np.random.default_rng(0).normal
@@ -169,7 +169,7 @@ class Effects:
 
     def times(self):
         method, steps = self.method, range(self.task.steps_per_epoch * self.task.epochs)
-        moving = [method.moving(jnp.int32(step)) for step in steps]
+        moving = [method.moves_at(jnp.int32(step)) for step in steps]
         known = ("every", "epochs_of_w", "budget", "warmup")
         return [None if m is None else bool(m) for m in moving], [
             repr(type(value) if name == "budget" else value)
@@ -181,7 +181,7 @@ class Effects:
         """What the net runs with, at some steps and in evaluation."""
         if not isinstance(self.method, TableMethod):
             return None
-        found = [numbers(self.method.inputs(self._arch))]
+        found = [numbers(self.method.network_inputs(self._arch))]
         for step in (0, 3, 10**7):
             weights = SimpleNamespace(step=jnp.int32(step), key=jax.random.key)
             run = partial(drawn, self.method, self._arch, weights)
@@ -189,7 +189,7 @@ class Effects:
         return found
 
     def first(self):
-        return str(jax.make_jaxpr(self.method.init)(jax.random.key(0)))
+        return str(jax.make_jaxpr(self.method.init_variables)(jax.random.key(0)))
 
     def found(self):
         """By every stage of a method, each from what the one before it found."""
@@ -215,16 +215,16 @@ class Effects:
 
     def recovery(self):
         arch = self._arch
-        state = self.method.state(None, arch, SimpleNamespace(init=lambda b: ()))
-        one = jnp.zeros((len(self.task.devices),))
+        state = self.method.initial_state(None, arch, SimpleNamespace(init=lambda b: ()))
+        each = jnp.zeros((len(self.task.devices),), jnp.int32)
         return [
             str(jax.make_jaxpr(self.method._freeze)(state)),
-            str(jax.make_jaxpr(self.method._recover)((arch, state.uncertified), one)),
+            str(jax.make_jaxpr(self.method._recover)((arch, state.uncertified), each)),
         ]
 
 
 def drawn(method, arch, weights, _):
-    mixture = method.inputs(arch, weights)["mixture"]
+    mixture = method.network_inputs(arch, weights)["mixture"]
     return mixture._replace(drop=None if mixture.drop is None else mixture.drop[1])
 
 

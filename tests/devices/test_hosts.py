@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from places import ROOT
+from places import HELPERS, ROOT
 
 from istanas_jax.devices import hosts
 
@@ -37,13 +37,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def started(workdir, environment, *, processes=1, devices=1, slurm=False):
+def started(
+    workdir, environment, *, processes=1, devices=1, slurm=False, program=("-m", "istanas_jax")
+):
     """The processes of a search; what they say goes to WORKDIR-PROCESS.log."""
     port = free_port()
     running = []
     for number in range(processes):
         config = str(ROOT / "configs" / "digits.py:tiny")
-        command = [sys.executable, "-m", "istanas_jax", "search", "--config", config]
+        command = [sys.executable, *program, "search", "--config", config]
         command += ["--workdir", str(workdir), *OVERRIDES]
         own = environment | {"JAX_NUM_CPU_DEVICES": str(devices)}
         if slurm:
@@ -176,8 +178,8 @@ def test_lost_host_stop_and_restore_elsewhere(tmp_path, environment):
 @pytest.mark.slow
 def test_supports_that_differ_stop_the_run(tmp_path, environment):
     workdir = tmp_path / "run"
-    disturbed = environment | {"ISTANAS_TEST_DISTURBED": "1"}
-    with started(workdir, disturbed, processes=2) as running:
+    disturbed = [str(HELPERS / "disturbed.py")]
+    with started(workdir, environment, processes=2, program=disturbed) as running:
         codes = [process.wait(400) for process in running]
     assert codes == [2, 2], said(workdir) + said(workdir, 1)
     for number in range(2):

@@ -46,7 +46,7 @@ def gradient(devices: int, microbatches: int):
     batch = rng.normal(size=(BATCH, CHANNELS)), rng.normal(size=BATCH)
 
     def step(state, x, y):
-        loss, logits, stats, grads = recipe(microbatches).gradient(loss_of, *state, (x, y))
+        loss, logits, stats, grads = recipe(microbatches).mean_gradient(loss_of, *state, (x, y))
         return loss, lax.all_gather(logits, AXIS, tiled=True), stats, grads
 
     on = Devices(jax.devices()[:devices])

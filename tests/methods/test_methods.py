@@ -69,9 +69,9 @@ def test_softmax_methods(name):
     """The zero operation takes its share and has no entry; nothing else is in a snapshot."""
     method = make(name)
     alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
-    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     table = softmax(alpha)[..., 1:]
-    mixture = method.inputs(arch)["mixture"]
+    mixture = method.network_inputs(arch)["mixture"]
     np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
     assert mixture.edges is mixture.drop is None
     shown = method.snapshot(arch)
@@ -89,12 +89,12 @@ def test_softmax_methods(name):
 def test_snas_draws_by_gumbel_at_a_falling_temperature():
     method = make("snas", "search.snas.annealing=0.1", "search.snas.final_temperature=0.5")
     alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
-    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     for step, temperature in ((0, 2.5), (10, 2.5 * np.exp(-1)), (1000, 0.5)):
         np.testing.assert_allclose(method.temperature(step), temperature, rtol=1e-6)
         noise = np.asarray(jax.random.gumbel(training().key(2), alpha.shape))
         expected = softmax((np.log(softmax(alpha)) + noise) / temperature)[..., 1:]
-        drawn = method.inputs(arch, training(step))["mixture"].table
+        drawn = method.network_inputs(arch, training(step))["mixture"].table
         np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -102,16 +102,16 @@ def test_pc_darts_weighs_edges_and_waits():
     method = make("pc_darts", "search.pc_darts.warmup_epochs=3")
     alpha, beta = random_alpha(2, EDGES, 1 + NUM_OPS), random_alpha(2, EDGES, seed=1)
     trained = {"alpha": jnp.asarray(alpha), "beta": jnp.asarray(beta)}
-    arch = method.at(method.init(jax.random.key(0)), trained)
+    arch = method.with_trainable(method.init_variables(jax.random.key(0)), trained)
     edges = np.concatenate([softmax(beta[:, :2]), softmax(beta[:, 2:])], 1)
-    mixture = method.inputs(arch)["mixture"]
+    mixture = method.network_inputs(arch)["mixture"]
     np.testing.assert_allclose(mixture.edges, edges, rtol=1e-5)
     table = edges[..., None] * softmax(alpha)[..., 1:]
     np.testing.assert_allclose(mixture.table, table, rtol=1e-5)
     assert method.snapshot(arch)["support"].tolist() == naive_cells(table)
-    assert not method.moving(jnp.int32(3 * STEPS - 1))
-    assert method.moving(jnp.int32(3 * STEPS))
-    assert make("pc_darts", "search.pc_darts.warmup_epochs=0").moving(jnp.int32(0)) is None
+    assert not method.moves_at(jnp.int32(3 * STEPS - 1))
+    assert method.moves_at(jnp.int32(3 * STEPS))
+    assert make("pc_darts", "search.pc_darts.warmup_epochs=0").moves_at(jnp.int32(0)) is None
 
 
 def test_nasp_runs_a_genotype():
@@ -126,22 +126,23 @@ def test_nasp_runs_a_genotype():
         for (edge, op), value in zip(best[kind], strength[kind], strict=True):
             alpha[kind, edge, op] = value
             one[kind, edge, op] = edge != dropped[kind]
-    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
-    assert arch.alpha.shape == method.init(jax.random.key(0)).alpha.shape
-    np.testing.assert_allclose(method.inputs(arch)["mixture"].table, one, atol=1e-6)
+    arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
+    assert arch.alpha.shape == method.init_variables(jax.random.key(0)).alpha.shape
+    np.testing.assert_allclose(method.network_inputs(arch)["mixture"].table, one, atol=1e-6)
 
     # The gradient is that at the discrete point, for all entries.
     def loss(alpha):
-        table = method.inputs(method.at(arch, alpha))["mixture"].table
+        table = method.network_inputs(method.with_trainable(arch, alpha))["mixture"].table
         return jnp.sum(jnp.sin(table + 0.3))
 
     gradient = jax.grad(loss)(arch.alpha)
     np.testing.assert_allclose(gradient, np.cos(one + 0.3), rtol=1e-5)
-    moved = method.moved(arch, arch.alpha + jnp.array([-2.0, 2.0])[:, None, None])
+    moved = method.after_update(arch, arch.alpha + jnp.array([-2.0, 2.0])[:, None, None])
     assert np.all(moved.alpha[0] == 0) and np.all(moved.alpha[1] == 1)
 
     # W's half and evaluation run the same connections, and they are the genotype.
-    for inputs in (method.inputs_of_w(arch, training()), method.inputs_of_w(arch)):
+    for weights in (training(), None):
+        inputs = method.network_inputs_for_w(arch, weights)
         assert inputs["support"].tolist() == method.snapshot(arch)["support"].tolist()
         assert np.all(inputs["coefficients"] == 1)
     flats = [[[6, 9], [7 + 4, 14 + 5]], [[1, 8], [3, 14]]]
@@ -152,15 +153,15 @@ def test_nasp_runs_a_genotype():
 def test_ista_is_judged_by_the_coefficients_it_trains_with(implicit):
     """With z(b), which is not the z of the last recovery once b has moved."""
     method = make("ista", *PAPER, f"search.ista.implicit={implicit}")
-    arch = method.init(jax.random.key(0))
-    arch = method.moved(arch, arch.b + 0.3 * np.abs(arch.b).max())
+    arch = method.init_variables(jax.random.key(0))
+    arch = method.after_update(arch, arch.b + 0.3 * np.abs(arch.b).max())
     now = recover(arch, method.coding).code.z if implicit else arch.z
     expected = coefficients(arch.replace(z=now))
     assert implicit == bool(np.abs(expected - coefficients(arch)).max() > 1e-3)
     for found in (
-        method.inputs(arch, training())["coefficients"],
-        method.inputs_of_w(arch, training())["coefficients"],
-        method.inputs_of_w(arch)["coefficients"],
+        method.network_inputs(arch, training())["coefficients"],
+        method.network_inputs_for_w(arch, training())["coefficients"],
+        method.network_inputs_for_w(arch)["coefficients"],
         method.snapshot(arch)["coefficients"],
     ):
         # Two compilations of one LASSO; the coefficients are about 1e-2.
@@ -177,14 +178,14 @@ def test_pdarts_narrows_and_drops_skips_out():
     assert (first.stages, first.epochs) == (3, 4)
     for kind, edge in np.ndindex(2, EDGES):
         assert set(kept[kind][edge]) == set(np.argsort(-alpha[kind, edge])[:5])
-    arch = second.at(second.init(jax.random.key(0)), jnp.asarray(alpha))
+    arch = second.with_trainable(second.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     expected = softmax(np.where(second.mask, alpha, -np.inf))[..., 1:]
-    np.testing.assert_allclose(second.inputs(arch)["mixture"].table, expected, rtol=1e-5)
+    np.testing.assert_allclose(second.network_inputs(arch)["mixture"].table, expected, rtol=1e-5)
     again = best_candidates(alpha, second.mask, 3)
     assert all(set(a) < set(b) for k in range(2) for a, b in zip(again[k], kept[k], strict=True))
     rates = [float(second.dropout_rate(jnp.int32(epoch * STEPS))) for epoch in range(4)]
     np.testing.assert_allclose(rates, [0.3, 0.2, 0.4, 0.4 * np.exp(-0.2)], rtol=1e-5)
-    assert not second.moving(jnp.int32(2 * STEPS - 1)) and second.moving(jnp.int32(2 * STEPS))
+    assert not second.moves_at(jnp.int32(2 * STEPS - 1)) and second.moves_at(jnp.int32(2 * STEPS))
 
 
 def test_pdarts_ends_with_few_skips():
@@ -202,12 +203,12 @@ def test_pdarts_ends_with_few_skips():
 
 def test_random_genotypes_are_drawn_from_the_whole_space():
     method = make("random", "search.epochs=200", "search.random.genotypes=200")
-    arch = method.init(jax.random.key(0))
+    arch = method.init_variables(jax.random.key(0))
     for node in range(NODES):
         picks = np.asarray(arch.supports[:, :, node])
         assert np.all(picks[..., 0] != picks[..., 1])
         assert set(picks.ravel().tolist()) == set(range(num_candidates(node)))
-    assert np.all(method.inputs(arch)["coefficients"] == 1)
+    assert np.all(method.network_inputs(arch)["coefficients"] == 1)
     with pytest.raises(ValueError, match=r"search.epochs 7 cannot be shared equally .* 2"):
         make("random", "search.epochs=7", "search.random.genotypes=2")
 

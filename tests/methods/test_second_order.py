@@ -51,7 +51,7 @@ def test_second_order_gradient_against_finite_differences():
         sgd=optax.tree_utils.tree_set(weights.sgd, trace=jax.tree.map(jnp.asarray, trace))
     )
     alpha = np.random.default_rng(0).normal(size=method.alpha_shape).astype(np.float32)
-    arch = method.at(method.init(jax.random.key(0)), jnp.asarray(alpha))
+    arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     plain = optax.sgd(1.0)  # so that the change is minus the gradient
     state = SearchState(weights, arch, plain.init(arch.alpha), Totals.zero())
     devices = Devices()
