@@ -13,10 +13,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from places import HELPERS, ROOT
+from tiny_runs import PAPER
 
 from istanas_jax.devices import hosts
 
 OVERRIDES = [
+    *(f"--config.{override}" for override in PAPER),
+    "--config.search.ista.adam.learning_rate=0.02",  # so that supports change within ten steps
     "--config.architecture.nodes=2",
     "--config.search.ista.sigma=0.1",
     "--config.search.cells=1",
