@@ -1,6 +1,9 @@
 """Networks as functions of images, weights, a support and its coefficients.
 
-They know no sparse coding. Start with `operations`, then `cells`; `target_net` has known cells,
-`supernet` all candidates, run in one of three ways: `dynamic` (the support is data), `static` (it
-is known to Python) and `dense` (everything runs). Imports `space` and `devices`.
+They know nothing of sparse coding. Start with `operations` (on `kernels` and `batch_norm`), then
+`cells`. `target_net` has known cells, between the parts of `stem_and_heads`; `supernet` has all
+candidates (`cell_variables`) and runs in one of three ways: `dynamic` (the support is data),
+`static` (Python knows it) and `dense` (everything runs). `variables` draws weights, `absorption`
+moves coefficients into batch norms, `counting` and `description` tell sizes. Imports `space` and
+`devices`.
 """

@@ -13,10 +13,10 @@ from istanas_jax.space.connections import OTHER_ORDER, stride_of
 
 
 def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes s"]) -> dict:
-    """Parameters with which the net gives without coefficients what it gave with them.
+    """Return parameters for which the net without coefficients computes the same logits.
 
     Args:
-      coefficients: of the normal and the reduction cell, strongest connection first.
+      coefficients: those of the normal and the reduction cell, strongest connection first.
     """
     g, regime = net.genotype, operations.REGIMES[net.regime]
     absorbed = dict(params)

@@ -2,7 +2,7 @@
 
 epsilon is 1e-5; the running statistics move by a tenth, towards the unbiased variance. Sums are
 taken in float32, those of float64 images in float64. Autodiff of the textbook form would read the
-image five times and keep three copies of it: here two passes are read and one copy is kept.
+image five times and keep three copies of it; this form reads it twice and keeps one copy.
 """
 
 import math
@@ -24,8 +24,8 @@ Stats = Float[Array, "*norms 2 C"]  # mean and variance of each batch norm
 
 @dataclass(frozen=True)
 class Mode:
-    """How batch norms behave: by the batch's own statistics in training, shared over `axis_name`
-    if it is the name of a pmapped axis, or by the running ones."""
+    """How batch norms behave: in training they use the batch's own statistics, shared over
+    `axis_name` if it names a pmapped axis; otherwise they use the running ones."""
 
     train: bool
     axis_name: str | None = None
@@ -48,7 +48,7 @@ def batch_norm(
     running: Float[Array, "2 C"],
     mode: Mode,
 ) -> tuple[Float[Array, "B H W C"], Float[Array, "2 C"]]:
-    """Normalise over all but the channels; also what the running statistics should move towards.
+    """Normalise over all axes but the channels; also return what the running statistics move to.
 
     Without scale and shift they are 1 and 0 and have no gradient.
     """

@@ -1,4 +1,4 @@
-"""A super-net's cell: what is static about it, and its variables, those of all candidates."""
+"""A super-net's cell: its static description, and the variables of all its candidates."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class CellSpec:
 
     With `shared`, all edges of a group use one set of weights per operation.
 
-    Partial channels, candidates that differ between edges, and `recompute` are for `dense` alone.
+    Only `dense` uses partial channels, candidates that differ between edges, and `recompute`.
     """
 
     channels: int
@@ -44,7 +44,7 @@ class CellSpec:
     s: int
     regime: NormRegime
     partial: int = 1  # operations see one channel in so many
-    candidates: tuple[tuple[int, ...], ...] | None = None  # of each edge, by number; None: all
+    candidates: tuple[tuple[int, ...], ...] | None = None  # operation numbers per edge; None: all
     recompute: bool = False  # operations run again in the backward pass
     shared: bool = False
 
@@ -76,15 +76,15 @@ class CellSpec:
         )
 
     def num_sets(self, group: int) -> int:
-        """Sets of weights that an operation has in a group."""
+        """Number of sets of weights that an operation has in a group."""
         return 1 if self.shared else len(self.groups[group])
 
     def group(self, predecessor: int) -> int:
-        """Number of the group of the edges that leave a predecessor."""
+        """Index of the group that the edges leaving this predecessor belong to."""
         return self.strides.index(stride_of(predecessor, self.reduction))
 
     def place(self, group: int, node: int, predecessor: int) -> int:
-        """Number of the set of weights that an edge of the group uses."""
+        """Index of the set of weights that an edge of the group uses."""
         return 0 if self.shared else self.groups[group].index((node, predecessor))
 
     def shapes(self, op: str, stride: int) -> dict[str, tuple[int, ...]]:
@@ -92,7 +92,7 @@ class CellSpec:
 
     @property
     def vector_size(self) -> int:
-        """Length of the weights of the largest operation."""
+        """Length of the vector that holds the weights of the largest operation."""
         sizes = (self.shapes(op, t).values() for op in OPERATIONS for t in self.strides)
         return max(sum(map(math.prod, shapes)) for shapes in sizes)
 

@@ -46,7 +46,7 @@ def plan_cells(stem: str, num_cells: int, channels: int, concat: tuple[int, int]
 
 
 class Preprocess(nn.Module):
-    """A cell's input brought to its channels (and size)."""
+    """Brings a cell's input to the cell's channels (and size)."""
 
     channels_in: int
     channels: int
@@ -127,7 +127,7 @@ class Cell(nn.Module):
         return jnp.concatenate([states[i] for i in self.concat], -1)
 
     def _spared(self, op: str, stride: int) -> bool:
-        """Identity is never dropped, unless it ends in a batch norm like everything else."""
+        """Whether drop-path spares the operation: identity, unless a batch norm follows it."""
         norms = operations.num_norms(op, stride, self.regime)
         return BY_NAME[op].is_identity(stride) and not norms
 

@@ -4,7 +4,7 @@ Counts are for one image in evaluation, where the auxiliary head does not run. T
 layers, the same that the networks compute: `count` and `count_supernet` take about a millisecond,
 so a budget can use them inside a search.
 
-multiply_adds: of convolutions and linear layers.
+multiply_adds: those of convolutions and linear layers.
 
 flops: the rule behind the paper's "638 M FLOPs" (637,963,432), the one of the ptflops counter. A
 multiply-add is 1, and the other layers add
@@ -54,7 +54,7 @@ from istanas_jax.space.operations import BY_NAME
 
 
 class NetSizes(NamedTuple):
-    """What makes a network of a genotype."""
+    """The sizes that turn a genotype into a network."""
 
     channels: int
     cells: int
@@ -62,7 +62,7 @@ class NetSizes(NamedTuple):
     image_size: int
 
 
-SIZES = {  # those of the paper
+SIZES = {  # as in the paper
     "cifar": NetSizes(channels=36, cells=20, classes=10, image_size=32),
     "imagenet": NetSizes(channels=48, cells=14, classes=1000, image_size=224),
 }
@@ -152,9 +152,9 @@ def cell_places(net: TargetNet, image_size: int) -> Iterator[tuple[CellPlan, int
 def cell_work(
     plan: CellPlan, nodes: Cell, sizes: tuple[int, int], regime: NormRegime, part: int | None = None
 ) -> Work:
-    """A cell of these nodes; `sizes` are the widths of its two inputs in pixels.
+    """The work of a cell of these nodes; `sizes` are the widths of its two inputs in pixels.
 
-    part: channels that operations see, if not all.
+    part: the number of channels that operations see, if not all.
     """
     outer = sizes[1]
     inner = _halved(outer) if plan.reduction else outer
@@ -171,7 +171,7 @@ def cell_work(
 
 @functools.cache
 def operation_work(op: str, channels: int, size: int, stride: int, regime: NormRegime) -> Work:
-    """One operation on an image of `size` by `size` pixels."""
+    """The work of one operation on an image of `size` by `size` pixels."""
     sequence = BY_NAME[op].layers_in(stride, regime)
     return layers_work(steps(sequence, channels), channels, (size, size), affine=regime.affine)
 
@@ -180,13 +180,13 @@ def operation_work(op: str, channels: int, size: int, stride: int, regime: NormR
 def preprocess_work(
     channels_in: int, channels: int, size: int, halve: bool, regime: NormRegime
 ) -> Work:
-    """What brings a cell's input of `size` by `size` pixels to its channels and size."""
+    """The work of bringing an input of `size` by `size` pixels to a cell's channels and size."""
     sequence = steps(operations.preprocess_layers(channels, halve), channels_in)
     return layers_work(sequence, channels_in, (size, size), affine=regime.affine)
 
 
 def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: bool) -> Work:
-    """Layers on an image of these channels and this size; affine: norms have scale and shift."""
+    """The work of layers on an image of this size; affine: norms have scale and shift."""
     parameters = multiply_adds = elementwise = 0
     for step in sequence:
         out = step.layer.size_out(size)
@@ -204,7 +204,7 @@ def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: 
 
 
 def _stem_work(kind: str, channels: int, image_channels: int, size: int):
-    """The stem, and the widths of the first cell's two inputs."""
+    """The work of the stem, and the widths of the first cell's two inputs."""
     first, second = stem_steps(kind, channels, image_channels)
     between, end = (_size_after(part, (size, size)) for part in (first, first + second))
     work = layers_work(first + second, image_channels, (size, size), affine=True)

@@ -1,8 +1,9 @@
 """The dense cell: every candidate runs and is multiplied by an entry of a table.
 
-What DARTS and its descendants pay for: all outputs are computed, and kept for the gradient. With
-`recompute` a cell keeps its nodes only, as `slots` does, and the backward pass runs each operation
-again: the same gradients, about one more forward pass, and a small part of the memory.
+This is what DARTS and its descendants pay for: all outputs are computed, and kept for the gradient.
+With `recompute` a cell keeps only its nodes, as `dynamic` does, and the backward pass runs each
+operation again: the gradients are the same, the memory is a small part, and the cost is about one
+more forward pass.
 """
 
 from functools import partial
@@ -25,18 +26,18 @@ class Mixture(NamedTuple):
     """What candidates are multiplied by, for both cell types; the zero operation has no entry."""
 
     table: Float[Array, "types edges ops"]
-    edges: Float[Array, "types edges"] | None = None  # of the channels that pass by (PC-DARTS)
+    edges: Float[Array, "types edges"] | None = None  # for channels that pass by (PC-DARTS)
     drop: tuple[Key[Array, ""], Float[Array, ""]] | None = None  # key, rate (P-DARTS)
 
     def of_type(self, kind: int) -> "Mixture":
-        """Of one cell type, without the first axis."""
+        """The mixture of one cell type, without the first axis."""
         return Mixture(
             self.table[kind], None if self.edges is None else self.edges[kind], self.drop
         )
 
 
 def run_cell_mixed(cell: tuple[CellVariables, int], s0, s1, mixture, *, spec, mode: Mode):
-    """The cell's output, and its statistics after it; the cell comes with its number."""
+    """Run the cell with its number; return its output and its updated statistics."""
     variables, number = cell
     if mixture.drop is not None:
         key, rate = mixture.drop
@@ -50,7 +51,7 @@ def run_cell_mixed(cell: tuple[CellVariables, int], s0, s1, mixture, *, spec, mo
 def run_cell_dense(
     cell: CellVariables, s0, s1, support, coefficients, *, spec: CellSpec, mode: Mode
 ):
-    """What `run_cell` gives, from all candidates; statistics move where the support is."""
+    """Compute what `run_cell` does from all candidates; only statistics of the support move."""
     slots = make_slots(support, coefficients, spec)
     table = jnp.zeros(cell.stats.shape[:2]).at[slots.edge, slots.op].set(slots.coefficient)
     active = jnp.zeros(cell.stats.shape[:2], bool).at[slots.edge, slots.op].set(True)
@@ -70,7 +71,7 @@ def mix_all(
     spec: CellSpec,
     mode: Mode,
 ):
-    """Every node as the sum of all candidates, each times its entry in the table."""
+    """Compute every node as the sum of all candidates, each times its entry in the table."""
     states, batch = [x0, x1], []
     for node in range(spec.num_nodes):
         run = partial(_mix_node, node=node, spec=spec, mode=mode)
@@ -81,7 +82,7 @@ def mix_all(
 
 
 def _recomputed(function, spec: CellSpec):
-    """The function, or one that keeps nothing but its arguments for the backward pass."""
+    """The function itself, or one that keeps only its arguments for the backward pass."""
     return jax.checkpoint(function) if spec.recompute else function
 
 
@@ -112,7 +113,7 @@ def _mix_node(states, cell: CellVariables, mixture: Mixture, *, node: int, spec,
 
 
 def _of_edges(weights: dict, places: slice, spec: CellSpec) -> dict:
-    """The weights of some edges, along the first axis."""
+    """Select the weights of some edges along the first axis."""
     if spec.shared:
         size = places.stop - places.start
         return jax.tree.map(lambda w: jnp.broadcast_to(w, (size, *w.shape[1:])), weights)
@@ -120,7 +121,7 @@ def _of_edges(weights: dict, places: slice, spec: CellSpec) -> dict:
 
 
 class _Edges(NamedTuple):
-    """Some edges into a node; the first axis is that of the edges."""
+    """Some edges into a node, along the first axis."""
 
     x: Array
     weights: dict
@@ -131,7 +132,7 @@ class _Edges(NamedTuple):
 
 
 def _add_edges(total, edges: _Edges, candidates, rate, stride: int, spec: CellSpec, mode: Mode):
-    """In a loop where all edges have the same candidates, otherwise one after the other."""
+    """Add the edges in a loop if all have the same candidates, otherwise one after the other."""
     if candidates is None:
 
         def add(total, edge):
@@ -175,7 +176,7 @@ def _weighted_op(op: str, x, weights, stats, weight, *, key, rate, stride: int, 
 
 
 def _zeros(x: Float[Array, "B H W C"], spec: CellSpec):
-    """A node before anything is added to it: what operations make of it, and what passes by."""
+    """An empty node: the part that operations compute, and the part that passes by."""
     b, h, w, c = x.shape
     h, w = (-(-h // 2), -(-w // 2)) if spec.reduction else (h, w)
     mixed = jnp.zeros((b, h, w, spec.op_channels), x.dtype)
@@ -183,7 +184,7 @@ def _zeros(x: Float[Array, "B H W C"], spec: CellSpec):
 
 
 def _joined(total, spec: CellSpec) -> Float[Array, "B H W C"]:
-    """Both parts, shuffled so that operations of the next node see channels of each.
+    """Join both parts, shuffled so that operations of the next node see channels of each.
 
     PC-DARTS shuffles every edge; sums and shuffles may change places.
     """

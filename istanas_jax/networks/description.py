@@ -1,4 +1,4 @@
-"""The figures of a genotype's network, for people and for JSON."""
+"""Sizes and costs of a genotype's network, for people and for JSON."""
 
 import itertools
 
@@ -11,14 +11,14 @@ from istanas_jax.space.genotype import Genotype, published
 
 
 def describe(genotype: Genotype, *, net: str = "cifar", one_stage: bool = False, **sizes) -> dict:
-    """The figures of a genotype's network, ready for JSON.
+    """Sizes and costs of a genotype's network, ready for JSON.
 
     Parameters are read off the shapes of the network's own variables, which are exact whatever
     the network is made of. The memory needs a compilation, which takes some seconds.
 
     Args:
       net: "cifar" or "imagenet".
-      one_stage: with the batch norms of one-stage nets.
+      one_stage: whether it has the batch norms of one-stage nets.
       sizes: any of NetSizes' fields; those missing or None are the paper's.
     """
     if net not in SIZES:
@@ -68,7 +68,7 @@ def forward_memory(net: TargetNet, variables, image_size: int) -> int | None:
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the description as text for people."""
     with_head, memory = figures["parameters_with_auxiliary"], figures["forward_memory_mb"]
     rows = [
         ("parameters", f"{figures['parameters']:,}"),

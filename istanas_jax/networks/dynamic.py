@@ -37,7 +37,7 @@ from istanas_jax.space.connections import (
 
 
 class Slots(NamedTuple):
-    """What each slot of a cell does; node by node, strongest connection first."""
+    """What each slot of a cell does, node by node, strongest connection first."""
 
     op: Int[Array, " slots"]
     predecessor: Int[Array, " slots"]
@@ -70,7 +70,7 @@ def make_slots(
 def pack_weights(
     groups: list[dict[str, Weights]], slots: Slots, spec: CellSpec
 ) -> Float[Array, "slots size"]:
-    """The weights of the active connections, one vector per slot.
+    """Pack the weights of the active connections into one vector per slot.
 
     `groups` holds, per group and operation, all sets of weights along the first axis. Those
     that are not active get a gradient of exactly 0.
@@ -97,7 +97,7 @@ def run_slots(
     spec: CellSpec,
     mode: Mode,
 ) -> tuple[Float[Array, "nodes B Ho Wo C"], Float[Array, "slots norms 2 C"]]:
-    """The cell's nodes, and what the active statistics should move towards."""
+    """Compute the cell's nodes, and what the active statistics should move towards."""
     static = (spec, mode)
     return _run(static, x0, x1, vectors, slots.coefficient, slots, stats)
 
@@ -166,7 +166,7 @@ def _forward(static, x0, x1, vectors, coefficients, slots, stats):
 
 
 def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, weights_move):
-    """Gradients by running the slots in reverse, each operation once more."""
+    """Compute the gradients by running the slots in reverse, each operation once more."""
     spec, mode = static
     last = slots.op.size - 1
 

@@ -73,7 +73,7 @@ def init_weight(key: jax.Array, name: str, shape: tuple[int, ...]) -> Array:
 def apply_op(
     op: str, x: Float[Array, "B H W C"], weights: Weights, stats: Stats, *, stride: int, mode: Mode
 ) -> tuple[Float[Array, "B Ho Wo C"], Stats]:
-    """The output, and what the statistics should move towards: in training those of the batch.
+    """Return the output, and what the statistics move towards: those of the batch in training.
 
     Whether pools and identities have a batch norm is told by the number of statistics given.
     """
@@ -84,7 +84,7 @@ def apply_op(
 def preprocess(
     x: Float[Array, "B H W Cin"], weights: Weights, stats: Stats, *, mode: Mode
 ) -> tuple[Float[Array, "B Ho Wo C"], Stats]:
-    """A cell's input brought to its channels and size, and what its statistics move towards."""
+    """Bring an input to a cell's channels and size; also return what its statistics move to."""
     return _run_with_stats(
         preprocess_layers(stats.shape[-1], "even" in weights), x, weights, stats, mode
     )
@@ -105,7 +105,7 @@ def _run_with_stats(sequence: Layers, x: Array, weights: Weights, stats: Stats, 
 
 
 def scale_and_shift(weights: Weights, n: int) -> tuple[Array | None, Array | None]:
-    """Those of batch norm n; None if it has none."""
+    """Scale and shift of batch norm n; None if it has none."""
     return weights.get(f"scale{n}"), weights.get(f"shift{n}")
 
 
@@ -147,7 +147,7 @@ def run_steps(
 def halve(
     x: Float[Array, "B H W Cin"], even: Float[Array, "Cin half"], odd: Float[Array, "Cin half"]
 ) -> Float[Array, "B Ho Wo C"]:
-    """Factorised reduction: one half of the channels from even pixels, the other from odd ones."""
+    """Factorised reduction: half of the channels come from even pixels, half from odd ones."""
     later = jnp.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])[:, 1::2, 1::2]
     later = later[:, : -(-x.shape[1] // 2), : -(-x.shape[2] // 2)]
     first = pointwise(x[:, ::2, ::2], even)

@@ -1,4 +1,4 @@
-"""From a super-net and a support to the static net, and back: a plain selection of variables.
+"""The static net of a super-net and a support, and the way back: a plain selection of variables.
 
 A tree of parameters and one that looks like it (momentum, gradients) are selected alike.
 """
@@ -29,7 +29,7 @@ def static_net(net: SuperNet, supports: tuple[Support, Support]) -> TargetNet:
     """The target net that runs what the super-net runs with this support.
 
     Args:
-      supports: of the normal and the reduction cell, per node its flat indices, strongest first.
+      supports: flat indices of each node, strongest first, of the normal and the reduction cell.
     """
     return TargetNet(
         genotype=Genotype.from_supports(*supports),
@@ -45,17 +45,17 @@ def static_net(net: SuperNet, supports: tuple[Support, Support]) -> TargetNet:
 
 
 def select_params(params: dict, net: SuperNet, supports: tuple[Support, Support]) -> dict:
-    """The active ones of a tree of super-net parameters, as the static net names them."""
+    """Select the active super-net parameters of a tree, under the static net's names."""
     return _select(params, _active_params(net, supports))
 
 
 def select_stats(stats: dict, net: SuperNet, supports: tuple[Support, Support]) -> dict:
-    """The active running statistics, as the static net names them."""
+    """Select the active running statistics, under the static net's names."""
     return _select(stats, _active_stats(net, supports))
 
 
 def select_variables(variables: dict, net: SuperNet, supports: tuple[Support, Support]) -> dict:
-    """Parameters and statistics of the static net."""
+    """Select the parameters and statistics of the static net."""
     return {
         "params": select_params(variables["params"], net, supports),
         "batch_stats": select_stats(variables["batch_stats"], net, supports),
@@ -75,7 +75,7 @@ def merge_variables(
 
 
 def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, int, str, int]]:
-    """(cell, static name, spec, node, predecessor, operation, its number) of all that is active."""
+    """Yield (cell, static name, spec, node, predecessor, operation, its number) per connection."""
     for index, plan in enumerate(net.plans()):
         spec = net.spec(plan)
         for node, flat in enumerate(supports[int(plan.reduction)]):
@@ -86,7 +86,7 @@ def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, 
 
 
 def _active_params(net: SuperNet, supports) -> Iterator[tuple[Path, Path, int | None]]:
-    """(path in the static net, path in the super-net, place in the stacked array)."""
+    """Yield (path in the static net, path in the super-net, place in the stacked array)."""
     for cell, name, spec, node, predecessor, op, _ in _connections(net, supports):
         group = spec.group(predecessor)
         place = spec.place(group, node, predecessor)

@@ -22,12 +22,12 @@ from istanas_jax.space.layers import (
 )
 
 STEMS = ("cifar", "imagenet")
-HEAD_WINDOW = 5  # of the auxiliary head's pooling
-HEAD_FEATURES = 768  # that the auxiliary head classifies by
+HEAD_WINDOW = 5  # pooling window of the auxiliary head
+HEAD_FEATURES = 768  # features that the auxiliary head classifies by
 
 
 def stem_layers(kind: str, channels: int) -> tuple[Layers, Layers]:
-    """From the image to the first cell's first input, and from there to its second."""
+    """The layers from the image to the first cell's first input, and from there to its second."""
     if kind == "cifar":
         return (Conv(3 * channels), Norm()), ()
     halving = {"strides": (2, 2)}
@@ -43,7 +43,7 @@ def stem_steps(kind: str, channels: int, image_channels: int) -> tuple[list[Step
 
 
 def head_layers(kind: str) -> Layers:
-    """The auxiliary head up to its classifier; the ImageNet head has one batch norm only."""
+    """The layers of the auxiliary head before its classifier; ImageNet's has one batch norm."""
     return (
         Relu(),
         AvgPool(_head_stride(kind), HEAD_WINDOW, padded=False),
@@ -66,7 +66,7 @@ def _head_stride(kind: str) -> int:
 
 
 class Stem(nn.Module):
-    """From the image to the two inputs of the first cell; its batch norms always have scales."""
+    """Turns images into the two inputs of the first cell; its batch norms always have scales."""
 
     kind: str
     channels: int
@@ -116,7 +116,7 @@ def _run(module: nn.Module, sequence: list[Step], x: Array, mode: Mode) -> Array
 
 
 class Classifier(nn.Module):
-    """Mean over the pixels and a linear layer, in float32."""
+    """Averages over the pixels and applies a linear layer, in float32."""
 
     classes: int
 

@@ -1,11 +1,11 @@
-"""The super-net: all candidate connections as variables, only those in the support as work.
+"""The super-net: all candidate connections have variables, only those in the support run.
 
 Three ways to run over the same variables, with equal outputs and gradients:
 
 - dynamic: support and coefficients are arrays and may change at every step; nothing is compiled
-  again (`slots`);
-- static: the support is known when tracing: `select_variables` picks the active weights, and a
-  `TargetNet` with coefficients runs them;
+  again (`dynamic`);
+- static: the support is known when tracing: `static.select_variables` picks the active weights, and
+  a `TargetNet` with coefficients runs them;
 - dense: all candidates run and are multiplied by a table (`dense`), here one that is 0 outside the
   support. It costs what DARTS costs, and is the answer the others are tested against.
 """
@@ -42,11 +42,11 @@ class SuperNet(nn.Module):
 
     Attributes:
       regime: "search" (two-stage: batch norms without scale and shift) or "one_stage".
-      partial: operations see one channel in so many, the others pass by (PC-DARTS).
-      candidates: of each cell type and edge the operations that exist, by number; None: all.
+      partial: operations see one channel in `partial`, the others pass by (PC-DARTS).
+      candidates: numbers of the operations that each cell type and edge has; None: all.
       recompute: with a mixture, operations run again in the backward pass, to save memory.
       shared: an operation has one set of weights for all edges of a cell that have one stride.
-      dtype: of the activations; parameters and statistics are float32.
+      dtype: type of the activations; parameters and statistics are float32.
     """
 
     classes: int
@@ -136,7 +136,7 @@ class SuperNet(nn.Module):
 
 
 def _stretches(plans: list[CellPlan]) -> list[list[int]]:
-    """Runs of neighbouring cells of one shape: each is compiled once, whatever its length.
+    """Group neighbouring cells of one shape: each group is compiled once, whatever its length.
 
     The auxiliary head follows a reduction cell, and those stand alone.
     """
@@ -165,7 +165,7 @@ def _run_stretch(run, variables, s0, s1, choice, spec, mode):
 
 
 def run_cell(cell: CellVariables, s0, s1, support, coefficients, *, spec: CellSpec, mode: Mode):
-    """Dynamic: the cell's output, and its statistics after it."""
+    """Run a cell dynamically; return its output and its updated statistics."""
     x0, x1, pre_stats = preprocess(cell, s0, s1, mode)
     slots = make_slots(support, coefficients, spec)
     vectors = pack_weights(cell.groups, slots, spec)
@@ -183,7 +183,7 @@ def keep_inactive(
     *,
     frozen: Bool[Array, "types nodes"] | None = None,
 ):
-    """`after` where connections are active, `before` elsewhere: only W_(S) is ever updated.
+    """Take `after` for active connections and `before` for others: only W_(S) is ever updated.
 
     Both are trees in which, somewhere, parameters of the net are found by their names: parameters,
     momentum, or a whole optimiser state.

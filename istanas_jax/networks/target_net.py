@@ -33,7 +33,7 @@ class TargetNet(nn.Module):
     Attributes:
       genotype: the normal and the reduction cell.
       regime: which batch norms there are: "retrain" (two-stage), "one_stage" or "search".
-      dtype: of the activations; parameters and statistics are float32.
+      dtype: type of the activations; parameters and statistics are float32.
     """
 
     genotype: Genotype
@@ -65,7 +65,7 @@ class TargetNet(nn.Module):
         Args:
           x: normalised images.
           train: normalise by the batch, and move the running statistics.
-          coefficients: of the connections, strongest first; 1 if None.
+          coefficients: weights of the connections, strongest first; 1 if None.
           paths: what connections are multiplied by for each image, see `draw_paths`; 1 if None.
           axis_name: pmapped axis over which batch statistics are shared, if any.
         """
@@ -90,7 +90,7 @@ class TargetNet(nn.Module):
 
 
 def module_layers(net: TargetNet) -> Iterator[tuple[tuple[str, ...], Layers]]:
-    """Every module that has weights or batch norms, but the classifiers: its path and layers."""
+    """Path and layers of every module that has weights or batch norms, except classifiers."""
     regime = operations.REGIMES[net.regime]
     first, second = stem_layers(net.stem, net.channels)
     yield ("stem",), first + second
@@ -109,7 +109,7 @@ def module_layers(net: TargetNet) -> Iterator[tuple[tuple[str, ...], Layers]]:
 def draw_paths(
     net: TargetNet, key: jax.Array, rate: Float[Array, ""], batch: int
 ) -> Float[Array, "B cells nodes picks"]:
-    """Drop-path: 0 with probability `rate`, otherwise what keeps the mean. One draw for all."""
+    """Draw the factors of drop-path at once: 0 with probability `rate`, else 1 / (1 - rate)."""
     cells = (net.genotype.normal, net.genotype.reduce)
     picks = max(len(node) for cell in cells for node in cell)
     shape = (batch, net.cells, max(map(len, cells)), picks)
@@ -122,6 +122,6 @@ def cell_name(index: int) -> str:
 
 
 def init_target(net: TargetNet, key: jax.Array, image_size: int) -> dict:
-    """Fresh variables; only the shape of the images matters."""
+    """Initialise variables; only the shape of the images matters."""
     x = jnp.zeros((1, image_size, image_size, net.image_channels))
     return init_variables(net, key, x, train=False)

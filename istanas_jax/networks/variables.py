@@ -16,7 +16,7 @@ from istanas_jax.space.layers import fan_in
 
 
 def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
-    """What `net.init` gives, drawn in one go.
+    """Initialise what `net.init` would, with all weights drawn in one go.
 
     `net.init` draws each weight from a key of its own, and XLA's CPU backend takes about half a
     second to compile each draw. Here all come from one long vector, cut by numpy: jax would compile
@@ -56,7 +56,7 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
 def declare_weights(
     module: nn.Module, shapes: dict[str, tuple[int, ...]], stack: tuple[int, ...] = ()
 ) -> Weights:
-    """The weights of these names and shapes as parameters of the module, perhaps stacked."""
+    """Declare weights of these names and shapes as parameters of the module, perhaps stacked."""
     return {
         name: module.param(
             name, lambda key, n=name, s=shape: operations.init_weight(key, n, stack + s)

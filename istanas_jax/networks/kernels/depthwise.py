@@ -14,7 +14,7 @@ from istanas_jax.networks.kernels.sums import grouped_sums
 def depthwise_conv(
     x: Float[Array, "B H W C"], w: Float[Array, "kh kw C"], *, stride: int = 1, dilation: int = 1
 ) -> Float[Array, "B Ho Wo C"]:
-    """One odd-sized kernel per channel, padded by dilation * (k - 1) // 2 on each side."""
+    """Apply one odd-sized kernel per channel; pads dilation * (k - 1) // 2 on each side."""
     windows.check_odd(*w.shape[:2])
     return _depthwise(stride, dilation)(x, w)
 

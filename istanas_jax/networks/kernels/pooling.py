@@ -14,7 +14,7 @@ from istanas_jax.networks.kernels import windows
 def max_pool(
     x: Float[Array, "B H W C"], *, stride: int = 1, window: int = 3
 ) -> Float[Array, "B Ho Wo C"]:
-    """Padded by window // 2 with -inf; the gradient goes to the first of equal maxima."""
+    """Max-pool, padded by window // 2 with -inf; equal maxima: the first gets the gradient."""
     windows.check_odd(window)
     return _max_pool(stride, window)(x)
 
@@ -22,7 +22,7 @@ def max_pool(
 def avg_pool(
     x: Float[Array, "B H W C"], *, stride: int = 1, window: int = 3
 ) -> Float[Array, "B Ho Wo C"]:
-    """Padded by window // 2; the mean is over the pixels inside the image."""
+    """Average-pool, padded by window // 2; the mean is over the pixels inside the image."""
     windows.check_odd(window)
     centres = [np.arange(0, n, stride) for n in x.shape[1:3]]
     rows, columns = (

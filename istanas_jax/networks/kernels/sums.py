@@ -29,7 +29,7 @@ def channel_sums(
 
 
 def grouped_sums(terms: Sequence[Array], channels: int) -> list[Array]:
-    """Sums over all but the channels, first of a few rows, several terms at a time."""
+    """Sum over all but the channels, in groups of a few rows and several terms at a time."""
     batch, rows, *rest = terms[0].shape
     group = next(n for n in _ROWS_PER_SUM if rows % n == 0)
     terms = [term.reshape(batch, rows // group, group, *rest) for term in terms]

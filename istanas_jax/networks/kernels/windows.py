@@ -18,7 +18,7 @@ def check_odd(*size: int) -> None:
 
 
 def alone(f: Callable[..., Array], *args: Array) -> Array:
-    """`f(*args)`, computed once and stored, however many operations use the result.
+    """Compute `f(*args)` once and store it, however many operations use the result.
 
     XLA's CPU backend fuses k * k taps into every user of their sum (two in batch norm's gradient:
     7.4 ms where 3.5 do). It drops optimization barriers before it fuses, but keeps calls.
@@ -28,7 +28,7 @@ def alone(f: Callable[..., Array], *args: Array) -> Array:
 
 @jax.custom_vjp
 def fence(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """x, computed once and stored, and so its gradient: not fused into each of their users.
+    """Store x and its gradient, so that XLA does not fuse them into each of their users.
 
     A node's state has up to four users and its gradient as many sources; the search step of a
     static net takes a fifth less time with a fence there.
@@ -109,7 +109,7 @@ def scatter(
 
 
 def widen(x: Array) -> Array:
-    """Sums are taken in float32 at least."""
+    """Cast to float32 or wider, in which sums are taken."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
