@@ -8,8 +8,8 @@ from istanas_jax.space.connections import NUM_INPUTS
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.space.genotype_checks import Cell
 
-LANES_WIDTH = 60  # for the lines of a drawing; what is said about them comes to the right
-WIDE, NARROW = 9, 4  # of one lane: with whole names, and the least
+LANES_WIDTH = 60  # columns for the lines of a drawing; notes stand to the right of them
+WIDE, NARROW = 9, 4  # widths of a lane: with whole names, and the smallest
 
 
 def state_names(num_nodes: int) -> list[str]:
@@ -18,7 +18,7 @@ def state_names(num_nodes: int) -> list[str]:
 
 
 def describe_cells(genotype: Genotype) -> str:
-    """Both cells, a line per node."""
+    """Describe both cells, with a line per node."""
     lines = []
     for name, cell in (("normal", genotype.normal), ("reduction", genotype.reduce)):
         for j, line in enumerate(describe_cell(cell)):
@@ -27,7 +27,7 @@ def describe_cells(genotype: Genotype) -> str:
 
 
 def describe_cell(cell: Cell) -> list[str]:
-    """What each node computes: `node 0 = skip_connect(c_{k-2}) + sep_conv_3x3(c_{k-1})`."""
+    """Say what each node computes: `node 0 = skip_connect(c_{k-2}) + sep_conv_3x3(c_{k-1})`."""
     names = state_names(len(cell))
     return [
         f"node {j} = " + " + ".join(f"{op}({names[source]})" for op, source in node)
@@ -38,13 +38,13 @@ def describe_cell(cell: Cell) -> list[str]:
 def draw_cell(
     cell: Cell, concat: Sequence[int], notes: Sequence[Sequence[str]] | None = None
 ) -> str:
-    """A vertical line per state, an arrow per connection, and what the cell's output takes.
+    """Draw a vertical line per state, an arrow per connection, and the inputs of the output.
 
     A line begins where its node does and ends where it is used last.
 
     Args:
-      concat: states that make the output.
-      notes: per node and connection a text beside its operation.
+      concat: the states that make the output.
+      notes: a text per node and connection, put beside its operation.
     """
     names = state_names(len(cell))
     width = max(NARROW, min(WIDE, LANES_WIDTH // len(names)))
@@ -68,7 +68,7 @@ def draw_cell(
 
 
 def _row(lanes: int, width: int, begun: list[int], source: int, target: int, *, ends: bool) -> str:
-    """One arrow across the lines that go on."""
+    """A row with one arrow across the lines that continue."""
     marks = ["│" if x in begun else " " for x in range(lanes)]
     for x in range(source + 1, target):
         marks[x] = "┼" if x in begun else "─"
@@ -77,14 +77,14 @@ def _row(lanes: int, width: int, begun: list[int], source: int, target: int, *, 
 
 
 def _output_row(lanes: int, width: int, concat: list[int]) -> str:
-    """The lines that meet in the output."""
+    """The row in which lines meet in the output."""
     marks = [" " if x < concat[0] else "┴" if x in concat else "─" for x in range(lanes)]
     marks[concat[0]] = "└"
     return f"{_join(marks, width, concat[0], lanes).rstrip(' ')}▶"
 
 
 def _join(marks: list[str], width: int, begin: int, end: int) -> str:
-    """Each mark in the middle of its lane, with a line from the begin to the end."""
+    """Put each mark in the middle of its lane, and a line from the first to the last."""
     before, after = (width - 1) // 2, width // 2
     text = ""
     for x, mark in enumerate(marks):

@@ -56,23 +56,23 @@ class Hop:
 
     @property
     def start(self) -> float:
-        """Height at which it leaves the box on its left."""
+        """Height at which the edge leaves the box on its left."""
         outs = self.left.outs
         return self.left.y + (outs.index(self) - (len(outs) - 1) / 2) * (LANE - 1)
 
     @property
     def end(self) -> float:
-        """Height at which it arrives at the box on its right."""
+        """Height at which the edge arrives at the box on its right."""
         ins = self.right.ins
         return self.right.y + (ins.index(self) - (len(ins) - 1) / 2) * self.right.row
 
 
 def lay_out(edges: list[Edge], output: int) -> list[list[Box]]:
-    """Columns of boxes from the top, with heights and y's: the best of a few fixed attempts.
+    """Return columns of boxes, top first, with heights and y's: the best of a few attempts.
 
     Args:
-      edges: by target; each gets its hops.
-      output: the number of the node that is last.
+      edges: sorted by target; each is given its hops.
+      output: the number of the last node.
     """
     columns = _columns(edges, output)
     best = None
@@ -95,9 +95,9 @@ def lay_out(edges: list[Edge], output: int) -> list[list[Box]]:
 
 
 def _columns(edges: list[Edge], output: int) -> list[list[Box]]:
-    """Nodes by depth, with a lane for every edge in every column that it passes."""
+    """Arrange nodes by depth, with a lane for every edge in every column that it passes."""
     depth = [0] * (output + 1)
-    for edge in edges:  # by target, so the depth of each source is final
+    for edge in edges:  # sorted by target, so the depth of each source is final
         depth[edge.target] = max(depth[edge.target], depth[edge.source] + 1)
     depth[output] = max(depth[:output]) + 1
     columns = [[] for _ in range(depth[output] + 1)]
@@ -120,7 +120,7 @@ def _columns(edges: list[Edge], output: int) -> list[list[Box]]:
 
 
 def _order(columns: list[list[Box]]) -> int:
-    """Fewer crossings, by the mean place of neighbours and then by swaps; the number left."""
+    """Reduce crossings by mean places of neighbours, then by swaps; return how many are left."""
     _rank(columns)
     for sweep in range(8):
         for column in columns[1:] if sweep % 2 == 0 else columns[-2::-1]:
@@ -157,7 +157,7 @@ def _mean_rank(box: Box, to_left: bool) -> float:
 
 
 def _pair_crossings(above: Box, below: Box, sides=("ins", "outs")) -> int:
-    """Crossings among the edges of two boxes of a column, if one stands above the other."""
+    """Count crossings among the edges of two boxes of a column, if one stands above the other."""
     total = 0
     for side in sides:
         far = "left" if side == "ins" else "right"
@@ -170,7 +170,7 @@ def _pair_crossings(above: Box, below: Box, sides=("ins", "outs")) -> int:
 
 
 def _place(columns: list[list[Box]], sweeps: int) -> None:
-    """Sets every y near the neighbours' without changing the order; edges leave in order, too."""
+    """Set every y near the neighbours' without changing the order; edges leave in order, too."""
     for column in columns:
         for box in column:
             box.outs.sort(key=lambda hop: hop.right.rank)
@@ -182,7 +182,7 @@ def _place(columns: list[list[Box]], sweeps: int) -> None:
 
 
 def _spread(column: list[Box]) -> None:
-    """Weighted least squares to where the neighbours pull, no overlap (isotonic regression)."""
+    """Place boxes where neighbours pull, without overlap: weighted isotonic regression."""
     blocks: list[tuple[float, float, int]] = []  # weight, mean, number of boxes
     offset, offsets = 0.0, []
     for above, box in zip([None, *column], column, strict=False):

@@ -1,7 +1,7 @@
 """The curves of a run, from the rows of its metrics.jsonl, as one SVG figure.
 
-A column of panels for each kind of phase ("search", "retrain"), a row for each quantity, a colour
-for each run of that kind ("search 0", "search 1", ...).
+There is a column of panels for each name of a phase ("search", "retrain"), a row for each quantity,
+and a colour for each phase of that name ("search 0", "search 1", ...).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write_curves(rows: Rows, path: str | os.PathLike) -> None:
-    """Draws what the rows hold: loss, accuracy, learning rate, distance of z at each recovery.
+    """Draw what the rows hold: loss, accuracy, learning rate, distance of z at each recovery.
 
-    Solid lines are of training, dashed ones held-out, a legend of runs in the first panel;
-    distances are the mean over nodes, in the band from least to most. Without anything to draw
-    no file is written.
+    Solid lines show training images, dashed ones held-out images; the first panel has a legend
+    of phases. A distance is the mean over nodes, in a band from the least to the largest. If
+    there is nothing to draw, no file is written.
     """
     columns: dict[str, dict[str, list]] = {}  # "search" -> "search 0" -> its rows
     for row in rows:
@@ -67,7 +67,7 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike) -> None:
-    """As SVG."""
+    """Write the figure as an SVG file that depends on nothing but its content."""
     content = io.BytesIO()
     figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
     write_whole(path, content.getvalue())

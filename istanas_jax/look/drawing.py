@@ -34,7 +34,7 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool =
     Args:
       coefficients: array-like (nodes, s), in the genotype's order of connections (the weaker pick
         first): a line is as wide as abs(coefficient) is large, and dashed if it is negative.
-      inline: without heading, notes and style, for a page that has them.
+      inline: leave out heading, notes and style, for a page that has them.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind of cell {kind!r}, expected one of {', '.join(KINDS)}")
@@ -54,7 +54,7 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool =
 def write_cells(
     genotype: Genotype, folder: str | os.PathLike, coefficients=None
 ) -> list[epath.Path]:
-    """Writes normal.svg and reduction.svg; `coefficients`: a pair, normal first."""
+    """Write normal.svg and reduction.svg; `coefficients` is a pair, normal first."""
     folder = epath.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     pair = (None, None) if coefficients is None else coefficients
@@ -174,7 +174,7 @@ class _Drawing:
         return [e for e in self.edges if e.operation], [e for e in self.edges if not e.operation]
 
     def shapes(self) -> list[str]:
-        """Edges, then nodes, then names; those of one edge or node have its number."""
+        """Edges, then nodes, then names; the parts of an edge or node carry its number."""
         operations, outputs = self.parts()
         return [
             *(self.edge(edge) for edge in outputs),
@@ -287,7 +287,7 @@ def _style() -> str:
 
 
 def _text(x: float, y: float, content: str, kind: str, size: float) -> str:
-    """Text around the height y; renderers disagree on dominant-baseline, so by the font's size."""
+    """Text centred on y by the font's size, since renderers disagree on dominant-baseline."""
     return _tag(
         "text", content, x=f"{x:.1f}", y=f"{y + 0.35 * size:.1f}", class_=kind, font_size=size
     )

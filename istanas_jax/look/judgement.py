@@ -81,7 +81,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def about_the_judge() -> str:
-    """What the figures are, and what they are not."""
+    """Say what the predictions mean, and what they do not."""
     model = regression.coefficients()
     held_out = model["held_out"]
     return (

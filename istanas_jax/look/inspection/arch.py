@@ -14,19 +14,19 @@ from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.space.connections import connection, num_candidates
 from istanas_jax.space.genotype import Genotype
 
-FIELDS = ("b", "A", "z", "support", "frozen")  # of ArchState
+FIELDS = ("b", "A", "z", "support", "frozen")  # the arrays of an ArchState
 CELL_TYPES = ("normal", "reduction")
 
 
 def describe_nodes(
     arch: Mapping[str, np.ndarray], lam: float | None, replay: Replay | None = None
 ) -> list[dict]:
-    """Per node its b, z, connections (strongest first), and how well z solves the LASSO of b.
+    """Describe each node: b, z, connections (strongest first), how well z solves its LASSO.
 
     Args:
       arch: the arrays of an ArchState by name.
-      lam: lambda, without which there is no residual to tell.
-      replay: what the run's log has besides.
+      lam: lambda; without it no residual can be computed.
+      replay: what the run's replay log adds.
     """
     nodes = []
     for c, cell in enumerate(CELL_TYPES):
@@ -88,12 +88,12 @@ class Replay(NamedTuple):
     """What a replay log tells about a checkpoint; lists are by cell type and node."""
 
     since: list[list[int | None]]  # the epoch in which a node was first frozen
-    step: int  # of the last recovery up to the checkpoint
-    kkt: list[list[float]]  # of that recovery
+    step: int  # step of the last recovery up to the checkpoint
+    kkt: list[list[float]]  # residuals of that recovery
 
 
 def read_replay(lines: Iterable[str], phase: str, step: int) -> Replay | None:
-    """From a log of one recovery per line; None if none of them is of the checkpoint's past."""
+    """Read a log of a recovery per line; None if none of them precedes the checkpoint."""
     since, last = None, None
     for row in _rows(lines):
         if row["phase"] == phase and row["step"] <= step:
@@ -102,13 +102,13 @@ def read_replay(lines: Iterable[str], phase: str, step: int) -> Replay | None:
                 for j, frozen in enumerate(cell):
                     if frozen and since[c][j] is None:
                         since[c][j] = row["epoch"]
-            if "kkt" in row:  # of a recovery, not only of how things stood
+            if "kkt" in row:  # a recovery, not only a row at the start of an epoch
                 last = row
     return last and Replay(since, last["step"], last["kkt"])
 
 
 def _rows(lines: Iterable[str]) -> Iterator[ReplayRow]:
-    """Those that are whole: a kill may cut the last one short."""
+    """Yield the rows that are whole: a kill may cut the last one short."""
     for line in lines:
         with contextlib.suppress(ValueError):
             yield json.loads(line)

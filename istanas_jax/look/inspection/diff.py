@@ -30,14 +30,14 @@ def diff(
     inside: str | os.PathLike | None = None,
     params: str | None = None,
 ) -> dict:
-    """From checkpoint `a` to checkpoint `b`; either may be of any phase.
+    """Say what changed from checkpoint `a` to checkpoint `b`; each may be of any phase.
 
     Arrays are compared by their checksums, without reading them.
 
     Args:
-      a, b: as `inspect` takes them; in the folder `inside`, if one is given.
-      params: a pattern; the arrays that match and differ are read, to tell how far they moved. By
-        default the parameters.
+      a, b: paths as `inspect` takes them, inside the folder `inside` if one is given.
+      params: a pattern; arrays that match it and differ are read, to tell how far they moved.
+        By default these are the parameters.
     """
     pair = tuple(open_checkpoint(x if inside is None else as_path(inside) / x) for x in (a, b))
     names, states = _compare(*pair)
@@ -68,7 +68,7 @@ def _compare(a: Checkpoint, b: Checkpoint) -> tuple[dict[str, tuple], dict[str, 
 
 
 def _count(states: dict[str, str]) -> dict[str, dict[str, int]]:
-    """How many arrays of each group are the same, moved, of another shape, in one of them only."""
+    """Count the arrays of each group that are the same, moved, reshaped, or in one only."""
     counts: dict[str, Counter] = {}
     for name, state in states.items():
         counts.setdefault(group_of(name), Counter())[state] += 1
@@ -97,7 +97,7 @@ def _distances(a: Checkpoint, b: Checkpoint, names: list[tuple[str, str]]) -> li
 
 
 def _architectures(a: Checkpoint, b: Checkpoint) -> dict | None:
-    """Per node the operations that came and went, and between searches how far z and b moved."""
+    """List per node the operations that came and went, and between searches how z and b moved."""
     arches = [_arch(x) for x in (a, b)]
     cells = [_cells(x, arch) for x, arch in zip((a, b), arches, strict=True)]
     if None in cells:
@@ -128,7 +128,7 @@ def _arch(checkpoint: Checkpoint) -> dict[str, np.ndarray] | None:
 
 
 def _cells(checkpoint: Checkpoint, arch: dict[str, np.ndarray] | None):
-    """Normal and reduction cell; None if they are not known."""
+    """The normal and the reduction cell; None if they are not known."""
     if arch is not None:
         genotype = genotype_of(arch["support"])
     elif (found := architecture(checkpoint, {})) is not None:

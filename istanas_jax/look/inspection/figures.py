@@ -42,11 +42,11 @@ OPTIMISERS = {"sgd": ("trace",), "adam": ("mu", "nu")}  # group: what optax keep
 
 
 def inspect(path: str | os.PathLike, params: str | None = None) -> dict:
-    """All there is to tell about a checkpoint.
+    """Return everything there is to tell about a checkpoint.
 
     Args:
       path: a run's folder, a folder of steps in it, or a step.
-      params: a pattern of names; the arrays that match are told one by one.
+      params: a pattern of names; the arrays that match are listed one by one.
     """
     figures, damaged = newest_whole(path, lambda checkpoint: _figures(checkpoint, params))
     return figures | {"damaged": damaged}
@@ -71,13 +71,13 @@ def _figures(checkpoint: Checkpoint, params: str | None) -> dict:
 
 
 def _unasked(leaves: Mapping[str, list], sizes: Mapping[str, dict]) -> list[str]:
-    """Names of what is read in any case: the architecture, and what is small besides."""
+    """Names of the arrays that are always read: the architecture and small arrays."""
     small = {group for group, size in sizes.items() if size["bytes"] < SMALL} - {*NETWORK}
     return [name for name in leaves if group_of(name) in small or name.endswith(".count")]
 
 
 def what(checkpoint: Checkpoint) -> dict:
-    """What it is, from its "about" and the run's config."""
+    """Say which checkpoint this is, from its "about" and the run's config."""
     about = {key: value for key, value in checkpoint.about.items() if key != "leaves"}
     trained = checkpoint.path.parent.name == TRAINED
     phase = about.get("phase") or (f"{TRAINED} {checkpoint.step}" if trained else None)
@@ -91,7 +91,7 @@ def what(checkpoint: Checkpoint) -> dict:
 
 
 def _run(checkpoint: Checkpoint) -> dict | None:
-    """The run it is of: what else was saved, and how it ended."""
+    """Describe the run of the checkpoint: what else was saved, and how it ended."""
     workdir = checkpoint.workdir
     if workdir is None:
         return None
@@ -118,7 +118,7 @@ def _epoch_so_far(arrays: Mapping[str, np.ndarray]) -> dict | None:
 
 
 def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> dict | None:
-    """Both cells: of a search as they are now, later as they were found."""
+    """Describe both cells: in a search as they stand, later as they were found."""
     arch = {field: arrays.get(f"arch.{field}") for field in FIELDS}
     if all(x is not None for x in arch.values()):
         settings = checkpoint.config.get("search", {}).get("ista", {})
@@ -158,7 +158,7 @@ def _replay(checkpoint: Checkpoint) -> Replay | None:
 
 
 def short(name: str) -> str:
-    """Names of a network are the same in search and in training."""
+    """The name without the prefix that a network's arrays have in search only."""
     return name.removeprefix("weights.")
 
 
@@ -167,7 +167,7 @@ def group_of(name: str) -> str:
 
 
 def groups(leaves: Mapping[str, list]) -> dict[str, dict[str, int]]:
-    """Arrays, numbers and bytes by the first part of their names."""
+    """Count arrays, numbers and bytes by the first part of their names."""
     found = {}
     for name, leaf in leaves.items():
         group = found.setdefault(group_of(name), {"arrays": 0, "numbers": 0, "bytes": 0})
@@ -177,7 +177,7 @@ def groups(leaves: Mapping[str, list]) -> dict[str, dict[str, int]]:
 
 
 def _optimisers(leaves: Mapping[str, list], arrays: Mapping[str, np.ndarray]) -> dict:
-    """Updates done, and what each optimiser remembers; norms where that was read."""
+    """Updates done, and what each optimiser remembers, with the norms of what was read."""
     found = {}
     for group, fields in OPTIMISERS.items():
         names = [name for name in leaves if group_of(name) == group]
@@ -211,7 +211,7 @@ def matching(names: Collection[str], pattern: str) -> list[str]:
 
 
 def save_array(path: str | os.PathLike, name: str, out: str | os.PathLike) -> dict:
-    """Write one array as .npy; what it is like is returned."""
+    """Write one array as .npy and return its description."""
     checkpoint = open_checkpoint(path)
     if name not in checkpoint.leaves:
         near = suggest(name, list(checkpoint.leaves), n=3)
@@ -229,7 +229,7 @@ def save_array(path: str | os.PathLike, name: str, out: str | os.PathLike) -> di
 
 
 def plain(x):
-    """As JSON has it: no number is infinite or NaN there."""
+    """Replace infinities and NaN by None: JSON has no numbers for them."""
     if isinstance(x, dict):
         return {key: plain(value) for key, value in x.items()}
     if isinstance(x, list | tuple):
@@ -238,7 +238,7 @@ def plain(x):
 
 
 def norm(x: np.ndarray) -> float:
-    """Not by numpy's norm: its BLAS spins on all cores, and takes 5 times as long on busy ones."""
+    """The 2-norm; numpy's own uses BLAS, which spins on all cores: 5 times slower on busy ones."""
     return float(np.sqrt(np.square(x.astype(np.float64)).sum()))
 
 

@@ -54,14 +54,14 @@ class Checkpoint:
         return int(self.read(names)[names[0]])
 
     def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """These arrays, checked."""
+        """Read these arrays and check them."""
         try:
             return read_arrays(self.path, self.leaves, names)
         except Exception as error:  # a damaged file surfaces as almost any of them
             raise _damaged(self.path, error) from error
 
     def each(self, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
-        """These arrays one after the other, few of them in memory."""
+        """Yield these arrays one after the other, with few of them in memory."""
         some, size = [], 0
         for name in names:
             some.append(name)
@@ -92,9 +92,10 @@ def open_checkpoint(path: str | os.PathLike) -> Checkpoint:
 
 
 def newest_whole(path: str | os.PathLike, use: Callable[[Checkpoint], T]) -> tuple[T, list[str]]:
-    """`use` of the step that the path names, or of the newest below it that is whole.
+    """Apply `use` to the step that the path names, or to the newest whole one below it.
 
-    As a run does that goes on. With it, in words, what is wrong with those that are newer.
+    A run that goes on chooses its checkpoint in the same way. The list that is returned beside
+    the result says what is wrong with each newer step.
     """
     damaged = []
     for step in _steps_of(path):
@@ -128,7 +129,7 @@ def _steps_of(path: str | os.PathLike) -> Iterator[epath.Path]:
 
 
 def _names(path: epath.Path) -> set[str]:
-    """What is in the folder; the first look at it, so it says what is wrong with it."""
+    """The names in the folder; this is the first look at it, so it says what is wrong."""
     try:
         if not path.exists():
             raise CheckpointError(f"{path} does not exist")
@@ -139,12 +140,12 @@ def _names(path: epath.Path) -> set[str]:
         raise
     except ImportError:
         raise CheckpointError(f"{path} needs the package gcsfs, see requirements-tpu.txt") from None
-    except Exception as error:  # of a bucket: of almost any type
+    except Exception as error:  # a bucket raises errors of almost any type
         raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
 def phases_in(folder: epath.Path) -> list[str]:
-    """Folders of steps in the order in which a run goes through them."""
+    """The folders of steps, in the order in which a run goes through them."""
     return [phase.folder for phase in phases_named(path.name for path in folder.iterdir())]
 
 

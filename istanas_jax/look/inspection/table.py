@@ -116,7 +116,7 @@ def _legend(found: dict) -> str:
 
 
 def _notes(found: dict, genotype: Genotype) -> list[list[list[str]]] | None:
-    """Beside each connection, in the genotype's order."""
+    """The notes beside each connection, in the genotype's order."""
     if "nodes" in found:
         half = len(found["nodes"]) // 2
         said = [[_node_notes(node) for node in found["nodes"][i : i + half]] for i in (0, half)]
@@ -135,7 +135,7 @@ def _node_notes(node: dict) -> list[str]:
 
 
 def _nodes(found: dict) -> list[str]:
-    """b, and how far it is with z, node by node."""
+    """Lines about b and the state of z, node by node."""
     large = max(abs(x) for node in found["nodes"] for x in node["b"]) >= 0.1
     rows = [("node", "frozen", "z not 0", "KKT", "b" if large else "b * 1000")]
     for node in found["nodes"]:
@@ -216,7 +216,7 @@ def _arrays(arrays: list[dict]) -> str:
 
 
 def show_array(x: dict) -> str:
-    """After one was written to a file."""
+    """Describe an array that was written to a file."""
     shape = "x".join(map(str, x["shape"])) or "a single number"
     return f"{x['name']}: {x['dtype']}, {shape}, norm {x['norm'] or 0:.4g}, written to {x['out']}"
 
@@ -274,7 +274,7 @@ def _group_changes(groups: dict) -> list[str]:
 
 
 def _moved(figures: dict) -> list[str]:
-    """Array by array if a pattern was given, otherwise part by part of the network."""
+    """How far arrays moved: one by one if a pattern was given, else by part of the network."""
     parts: dict[str, list[dict]] = {}
     for x in figures["moved"]:
         whole = figures["pattern"] is not None

@@ -22,7 +22,7 @@ UNKNOWN = ("unknown", "")  # shown, and sorted by
 
 
 def write(workdirs: Sequence[str | os.PathLike], out: str | os.PathLike = NAME) -> epath.Path:
-    """Write the page; where it is."""
+    """Write the page and return its path."""
     path = as_path(out)
     write_whole(path, comparison_page([gather(workdir) for workdir in workdirs]).encode())
     return path
@@ -49,7 +49,7 @@ def comparison_page(runs: Sequence[Facts]) -> str:
 
 
 def different_names(runs: Sequence[Facts]) -> list[str]:
-    """The folders' names; with what is before them where two are the same."""
+    """The folders' names, with their parents where two are the same."""
     names = [run.name for run in runs]
     return names if len(set(names)) == len(names) else [run.path for run in runs]
 
@@ -112,7 +112,7 @@ def _cells(runs: Sequence[Facts], names: Sequence[str]) -> Html:
 
 
 def _charts(runs: Sequence[Facts], names: Sequence[str]) -> list[dict]:
-    """A chart for each quantity, the lines of all runs in it."""
+    """One chart for each quantity, with the lines of all runs."""
     together: dict[tuple[str, str], dict] = {}
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
         for spec in series.charts(run):

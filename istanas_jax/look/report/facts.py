@@ -42,14 +42,14 @@ class Facts:
     config: dict
     state: str  # "finished", "searched", "running", "stopped"
     started: dict  # command, config, overrides, defaults, versions, commit
-    rows: list[dict]  # of metrics.jsonl
+    rows: list[dict]  # rows of metrics.jsonl
     result: dict | None
     ended: dict[str, dict]  # what the phases that have ended came to, by title: "search 0"
-    searches: dict[str, list[ReplayRow]]  # of replay.jsonl
-    when: float | None  # of the last sign of life, in seconds since 1970
+    searches: dict[str, list[ReplayRow]]  # rows of replay.jsonl, by search
+    when: float | None  # the last sign of life, in seconds since 1970
     genotype: Genotype | None = None
     coefficients: list | None = None  # (cells, nodes, s), strongest first
-    sizes: dict | None = None  # of the target net: see `runs.sizes`
+    sizes: dict | None = None  # of the target net, see `schedules.results.sizes_of`
     versions: dict = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)  # about what could not be read
 
@@ -80,7 +80,7 @@ def is_run(folder: str | os.PathLike) -> bool:
 
 
 def gather(path: str | os.PathLike) -> Facts:
-    """All about the run in this folder; a ValueError if there is none."""
+    """Gather all facts of the run in this folder; raises a ValueError if there is none."""
     workdir = Workdir(path, writes=False)
     folder = workdir.path
     config = _json(workdir, CONFIG)
@@ -113,7 +113,7 @@ def gather(path: str | os.PathLike) -> Facts:
 
 
 def state(workdir: Workdir, facts: Facts) -> str:
-    """In a word; a run in a bucket has no lock, so one under way looks stopped."""
+    """The state of the run in a word; in a bucket, without a lock, a running one looks stopped."""
     if facts.result is not None:
         return "finished"
     if _locked(workdir.path / LOCK):
@@ -124,14 +124,14 @@ def state(workdir: Workdir, facts: Facts) -> str:
 
 
 def last_sign(folder: epath.Path) -> float | None:
-    """When the newest of the files was written that a run writes as it goes."""
+    """When the run last wrote one of the files that it writes as it goes."""
     names = (CONFIG, METRICS, REPLAY, RESULT)
     times = [(folder / name).stat().mtime for name in names if (folder / name).exists()]
     return float(max(times)) if times else None
 
 
 def differences(facts: Facts) -> dict[str, Any] | None:
-    """Defaults of the keys that differ from those of the config file, as the run wrote them down
+    """The defaults of the keys whose values differ from the config file, as the run noted them
     when it started; None if it did not. The file itself is a program, and is never run here."""
     default = facts.started.get("defaults")
     if not isinstance(default, dict):
@@ -178,7 +178,7 @@ def _locked(path: epath.Path) -> bool:
 
 
 def _find_genotype(workdir: Workdir, facts: Facts) -> None:
-    """The run's own, or that of the last recovery, with its coefficients where they are known."""
+    """Find the run's genotype, or that of the last recovery, with coefficients if known."""
     found = _json(workdir, GENOTYPE)
     searches = [result for title, result in facts.ended.items() if name_in(title) == "search"]
     if found is not None:
@@ -192,7 +192,7 @@ def _find_genotype(workdir: Workdir, facts: Facts) -> None:
 
 
 def _read_versions(folder: epath.Path, facts: Facts) -> None:
-    """The versions that the run was started with or, of older runs, its network was written by."""
+    """Versions with which the run was started or, for older runs, its network was written."""
     facts.versions = dict(facts.started.get("versions") or {})
     if (folder / TRAINED).exists():
         try:

@@ -34,7 +34,7 @@ def all_folds(facts: Facts) -> list[Html]:
 
 
 def notations(genotype: Genotype) -> list[tuple[str, str, str]]:
-    """Three ways to write it: label, text, id."""
+    """The genotype written in three ways, each as label, text and id."""
     blocks = [
         ("DARTS", genotype.to_text(), "as-darts"),
         ("JSON", genotype.to_json(), "as-json"),

@@ -50,7 +50,7 @@ def join(parts: Iterable[Any]) -> Html:
 
 
 def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], **attributes: Any) -> Html:
-    """The first cell of a row is its heading; it scrolls by itself where it is too wide.
+    """A table; the first cell of a row is its heading. Where it is too wide it scrolls.
 
     A cell may be a pair of what is shown and what it is sorted by.
     """
@@ -107,18 +107,18 @@ def page(title: str, body: Html, data: dict) -> str:
         "script": "\n".join(map(read, SCRIPTS)),
         "version": __version__,
     }
-    # In one go: what is put in is not looked at again.
+    # In one go, so that inserted text is not searched for placeholders.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], read("page.html"))
 
 
 def embed(data: Any) -> str:
-    """JSON that no text in it can end early, for a script element."""
+    """JSON for a script element, escaped so that no text in it can end the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _colours() -> str:
-    """The colours of drawn cells are those of the page: follow the system, unless one is chosen."""
+    """Colours of drawn cells: those of the page, which follow the system unless one is chosen."""
 
     def theme(colours: dict[str, str], scheme: str) -> str:
         return f"color-scheme:{scheme};" + ";".join(f"--{k}:{v}" for k, v in colours.items())

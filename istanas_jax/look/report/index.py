@@ -18,7 +18,7 @@ NAME = "index.html"
 
 
 def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> epath.Path:
-    """Write the index, and the pages of runs that have none or an old one; where it is."""
+    """Write the index, and the pages of runs whose own is missing or old; return its path."""
     runs = find_runs(folder)
     if not runs:
         raise ValueError(f"{folder} holds no run, nor folders of runs")
@@ -29,7 +29,7 @@ def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> ep
             if is_old(run):
                 run_page.write(run)
             lines.append(_line(gather(run), _link(run, path)))
-        except ValueError as error:  # of one run: the others are shown all the same
+        except ValueError as error:  # the other runs are shown all the same
             remarks.append(tag("p", f"{run.name}: {error}.", class_="remark"))
     write_whole(path, _page(epath.Path(folder).name, lines, remarks).encode())
     return path
@@ -44,7 +44,7 @@ def find_runs(folder: str | os.PathLike) -> list[epath.Path]:
 
 
 def is_old(run: epath.Path) -> bool:
-    """Whether its page is missing, or the run has gone on since it was written."""
+    """Whether the run's page is missing, or the run has gone on since it was written."""
     path = run / REPORT
     return not path.exists() or path.stat().mtime < (last_sign(run) or 0)
 

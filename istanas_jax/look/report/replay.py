@@ -21,8 +21,8 @@ from istanas_jax.runs.folder import REPLAY
 from istanas_jax.space.connections import OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
 
-MAX_FRAMES = 600  # of a page
-MAX_BYTES = 2_200_000  # of frames and drawings of a page, leaving room for the rest of 3 MB
+MAX_FRAMES = 600  # per page
+MAX_BYTES = 2_200_000  # frames and drawings of a page, leaving room for the rest of 3 MB
 
 Picks = tuple[tuple[int, ...], ...]  # per node its flat indices, in rising order
 
@@ -44,7 +44,7 @@ class Drawings:
     def __init__(self):
         self.numbers: dict[tuple[int, Picks], int] = {}
         self.texts: list[str] = []
-        self.size = 0  # of all of them, in characters
+        self.size = 0  # all of them together, in characters
 
     def number(self, cell: int, picks: Picks) -> int:
         """The number of the drawing of this normal (0) or reduction (1) cell."""
@@ -60,7 +60,7 @@ class Drawings:
 
 
 def replays(searches: Mapping[str, list[ReplayRow]], drawings: Drawings) -> list[dict]:
-    """Per search its frames, as few as keep the page small; the cells go into `drawings`."""
+    """The frames of each search, few enough for a small page; cells go into `drawings`."""
     found = []
     for number, (phase, rows) in enumerate(searches.items()):
         left = len(searches) - number  # what an earlier search did not need is for the later ones
@@ -152,7 +152,7 @@ def _frame(row: ReplayRow, before: ReplayRow | None, *, drawings: Drawings | Non
 
 
 def _changes(before: Sequence[Picks], after: Sequence[Picks]) -> list[list]:
-    """[cell, node, connections gone, connections come] of every node that is another."""
+    """[cell, node, connections gone, connections added] for every node that changed."""
     return [
         [cell, node, sorted(set(old) - set(new)), sorted(set(new) - set(old))]
         for cell, pair in enumerate(zip(before, after, strict=True))
@@ -181,7 +181,7 @@ def _by_pick(support: Sequence[int], coefficients: Sequence[float]) -> list[floa
 
 
 def _short(value: Any, digits: int) -> float | None:
-    """With so many significant digits; None if it is no number, as JSON wants it."""
+    """The number to so many significant digits; None for NaN and infinities, for JSON."""
     number = float(value)  # also of "nan"
     if not math.isfinite(number):
         return None

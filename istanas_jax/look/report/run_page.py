@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file in its folder, that opens from a disk and needs nothing else."""
+"""The page of a run: one HTML file in its folder that opens from a disk and needs nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATES = {
 
 
 def write(workdir: str | os.PathLike, out: str | os.PathLike | None = None) -> epath.Path:
-    """Write the page of the run in this folder; where it is."""
+    """Write the page of the run in this folder and return its path."""
     path = as_path(out) if out is not None else epath.Path(workdir) / REPORT
     write_whole(path, run_page(gather(workdir)).encode())
     return path
@@ -92,7 +92,7 @@ def _hero(facts: Facts) -> Html:
 
 
 def headline(facts: Facts) -> list[tuple[str, str, str]]:
-    """The largest figures: name, value, and a word to it."""
+    """The numbers at the top of the page: name, value, and a note."""
     figures = []
     result = facts.result
     if result:
@@ -132,7 +132,7 @@ def many_classes(facts: Facts) -> bool:
 
 
 def in_a_sentence(facts: Facts) -> str:
-    """What was searched, on what, for how long."""
+    """Say what was searched, on which images, for how long."""
     config, data = facts.config, facts.config.get("data") or {}
     text = f"{SCHEDULES.get(facts.schedule, facts.schedule)} on {data.get('name') or 'images'}"
     if data.get("image_size"):
@@ -233,7 +233,7 @@ def _time_section(facts: Facts) -> Html:
 
 
 def in_short(number: int) -> str:
-    """With three digits: 3.32 M."""
+    """The number with three digits: 3.32 M."""
     for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= unit:
             return (

@@ -40,7 +40,7 @@ def operations() -> list[dict[str, str]]:
 
 
 def charts(facts: Facts) -> list[dict]:
-    """Per kind of phase and quantity a chart, with a line per phase and key."""
+    """A chart per name of a phase and quantity, with a line per phase and key."""
     phases: dict[str, list[dict]] = {}
     for row in facts.rows:
         phases.setdefault(row["phase"], []).append(row)
@@ -61,7 +61,7 @@ def charts(facts: Facts) -> list[dict]:
 
 
 def time(facts: Facts) -> list[dict]:
-    """Per phase the seconds by kind, the rest as `other`."""
+    """The seconds of each phase by purpose, the rest as `other`."""
     bars = []
     for phase, seconds in facts.seconds.items():
         parts = {kind: seconds[kind] for kind in KINDS if seconds.get(kind)}
@@ -74,7 +74,7 @@ def time(facts: Facts) -> list[dict]:
 
 
 def _with_outside(rows: Sequence[Mapping[str, Any]]) -> list[dict]:
-    """Adds which part of each epoch's time the host spent on other things than steps."""
+    """Add the share of each epoch's time that the host spent outside steps."""
     extended = []
     for before, row in pairwise([{}, *rows]):
         spent = _since(row.get("seconds") or {}, before.get("seconds") or {})
@@ -91,7 +91,7 @@ def _since(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, f
 
 
 def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | None:
-    """x and y, and of lists the least and most as well; None if there is nothing to show."""
+    """x and y, and for lists the least and largest; None if there is nothing to show."""
     x, y, low, high = [], [], [], []
     for row in rows:
         values = [factor * value for value in numbers(row.get(key))]
@@ -106,7 +106,7 @@ def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | 
 
 
 def numbers(value: Any) -> list[float]:
-    """All numbers in it; what is none, like "nan", is left out."""
+    """All finite numbers in a value or nested list; anything else, like "nan", is left out."""
     if isinstance(value, list):
         return [number for item in value for number in numbers(item)]
     try:
