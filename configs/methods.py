@@ -11,6 +11,7 @@ project.
 from ml_collections import ConfigDict
 
 from configs import paper
+from istanas_jax.methods import METHODS
 
 
 def ista(schedule: str) -> ConfigDict:
@@ -132,9 +133,8 @@ def random() -> ConfigDict:
     return ConfigDict({"genotypes": 10})  # ours: that share the epochs of the search
 
 
-BLOCKS = {
-    "darts": darts,
-    "darts_second_order": darts,
+# A method that is not named here has the hyper-parameters of DARTS.
+BLOCKS = {name: darts for name in METHODS if name != "ista"} | {
     "pc_darts": pc_darts,
     "snas": snas,
     "nasp": nasp,

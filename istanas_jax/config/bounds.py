@@ -1,7 +1,7 @@
 """What each value of a config may be: one table, by the full name of the key.
 
-A key that is not in the table, such as one of your own search method, may have any value except a
-number that is not finite.
+A search method that is not in the table has the ranges of DARTS for the keys that DARTS has. Any
+other key that is not in the table may have any value except a number that is not finite.
 """
 
 import itertools
@@ -192,8 +192,10 @@ OPTIONAL = {
 
 
 def rule_of(key: str) -> Rule | None:
-    """Of a key's full name; a study has a one-stage config inside."""
-    return BOUNDS.get(key.removeprefix("one_stage."))
+    """What the value of this key must be; a study has a one-stage config inside."""
+    key = key.removeprefix("one_stage.")
+    as_darts = re.sub(r"^search\.\w+\.", "search.darts.", key)
+    return BOUNDS.get(key) or BOUNDS.get(as_darts)
 
 
 def check_values(config: ConfigDict) -> None:

@@ -9,14 +9,8 @@ pure part, traced into compiled programs, is `training.step_rules.StepRules`, wi
 - `update`: the step, one of `training.search_steps` unless the method has its own.
 
 On the host run `first_variables`, `between_steps`, `inspect_report` and `outcome`; most methods
-need not change them. A whole method, DARTS with weights that need not add up to 1:
-
-    >>> from istanas_jax.methods.tables import ZERO, TableMethod
-    >>> class Sigmoid(TableMethod):
-    ...     def table(self, alpha):
-    ...         return jax.nn.sigmoid(alpha)[..., ZERO:]
-
-`TableMethod` has the rest of what a method with a weight per edge and operation needs.
+need not change them. `tables.TableMethod` has all that a method with a weight per edge and
+operation needs, except how its variables become these weights; CONTRIBUTING.md adds such a one.
 """
 
 from abc import abstractmethod
@@ -43,6 +37,8 @@ Snapshot = dict[str, Array]  # z, support, coefficients and frozen, for both cel
 class Method(StepRules):
     """A search method; the attributes have the values that most methods need."""
 
+    name: str  # in configs
+    title: str  # in tables
     batches_per_step = 2  # one for the architecture and one for W; 1: both from the images of W
     update = staticmethod(search_step)
     stages = 1  # searches one after the other, each with a super-net of its own

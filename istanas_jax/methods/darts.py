@@ -23,6 +23,9 @@ from istanas_jax.training.states import SearchState, Totals
 class Darts(TableMethod):
     """First order."""
 
+    name = "darts"
+    title = "DARTS (1st order)"
+
     def table(self, alpha) -> Table:
         return softmax_table(alpha)
 
@@ -60,6 +63,8 @@ def unrolled_step(
 class SecondOrder(Darts):
     """Second order."""
 
+    name = "darts_second_order"
+    title = "DARTS (2nd order)"
     update = staticmethod(unrolled_step)
 
     def step_ahead(self, weights, dw):

@@ -60,6 +60,9 @@ class Ista(Method):
     candidate and W is trained for all of them.
     """
 
+    name = "ista"
+    title = "two-stage ISTA-NAS"
+
     def __init__(self, config, steps_per_epoch: int, **stage):
         super().__init__(config, steps_per_epoch, **stage)
         a, own = config.architecture, self.settings

@@ -27,6 +27,9 @@ from istanas_jax.training.states import TrainState
 class Nasp(TableMethod):
     """Dense for alpha, sparse for W."""
 
+    name = "nasp"
+    title = "NASP"
+
     @property
     def alpha_shape(self) -> tuple[int, int, int]:
         return 2, num_edges(self.nodes), NUM_OPS

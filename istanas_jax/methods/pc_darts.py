@@ -19,6 +19,9 @@ from istanas_jax.space.connections import edge_index
 class PCDarts(TableMethod):
     """alpha = {"alpha": of operations, "beta": of edges}."""
 
+    name = "pc_darts"
+    title = "PC-DARTS"
+
     def adapt_net(self, net: SuperNet) -> SuperNet:
         return super().adapt_net(net).clone(partial=self.settings.partial)
 

@@ -35,6 +35,9 @@ class PDarts(TableMethod):
     Candidates are entries of alpha: 0 for the zero operation, 1 + op for the others.
     """
 
+    name = "pdarts"
+    title = "P-DARTS"
+
     def __init__(self, config, steps_per_epoch: int, *, stage: int = 0, found=None):
         super().__init__(config, steps_per_epoch, stage=stage, found=found)
         own = self.settings

@@ -36,6 +36,8 @@ class RandomArch:
 class RandomSearch(Method):
     """Nothing of the architecture is trained."""
 
+    name = "random"
+    title = "random search"
     batches_per_step = 1
     watched = False  # a genotype stands for as long as it is trained
     update = staticmethod(weights_step)

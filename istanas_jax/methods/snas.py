@@ -20,6 +20,8 @@ from istanas_jax.training.states import TrainState
 class Snas(TableMethod):
     """Joint descent on the images of W; those of the architecture only judge."""
 
+    name = "snas"
+    title = "SNAS"
     batches_per_step = 1
     update = staticmethod(joint_step)
 

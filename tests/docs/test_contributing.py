@@ -15,6 +15,7 @@ from places import ROOT
 # Heading of a section in CONTRIBUTING.md -> script that runs where its diffs are applied.
 SCRIPTS = {
     "A new operation": "operation.py",
+    "A new method": "method.py",
     "A new data source": "data_source.py",
 }
 COPIED = ("istanas_jax", "configs")
