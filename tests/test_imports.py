@@ -36,7 +36,7 @@ ONLY_IN = {
     "cv2": {"data.sources.tfds", "data.decoding"},
     "grain": {"data.streaming"},
     "simplejpeg": {"data.decoding"},
-    "matplotlib": {"look.curves", "studies.figures"},
+    "matplotlib": {"look.curves", "studies.plots"},
     "safetensors": {"deploy.export"},
     "scipy": {"judge.fit", "studies.stats"},
     "torch": set(),

@@ -25,7 +25,7 @@ def truncate(file: Path, rng: random.Random, _: list[Path]) -> None:
 
 
 def zero(file: Path, rng: random.Random, _: list[Path]) -> None:
-    """As a file system leaves what it had not written when the power failed."""
+    """Zero the end of a file, as a power failure leaves what was not written yet."""
     size = file.stat().st_size
     begin = rng.randrange(max(1, size))
     file.write_bytes(file.read_bytes()[:begin] + bytes(size - begin))
@@ -36,7 +36,7 @@ def delete(file: Path, rng: random.Random, _: list[Path]) -> None:
 
 
 def swap(file: Path, rng: random.Random, files: list[Path]) -> None:
-    """With another file, of this step or of another that may be damaged."""
+    """Swap contents with another file, of this step or of another that may be damaged."""
     other = rng.choice(files)
     content = other.read_bytes()
     other.write_bytes(file.read_bytes())
@@ -58,7 +58,7 @@ KINDS = {
 
 
 def run(source: Path, damages: int, rng: random.Random, say: Callable[[str], object]) -> list[dict]:
-    """Damage copies of a folder of steps, each anew; a row of the table per kind of damage."""
+    """Damage fresh copies of a folder of steps; return a row per kind of damage."""
     rows = {kind: {"kind": kind, "times": 0, "harmless": 0, "older": 0, "lost": []}
             for kind in KINDS}  # fmt: skip
     good = _good(source)
@@ -90,7 +90,7 @@ def _good(source: Path) -> dict[int, dict[str, np.ndarray]]:
 
 
 def _damage_and_restore(folder: Path, damage, good: dict, rng: random.Random) -> str:
-    """Damage the newest step or the newest two, never all; how it ended."""
+    """Damage the newest step or the newest two, never all; say how it ended."""
     steps = sorted(good, reverse=True)
     number = rng.randint(1, len(steps) - 1)
     files = [p for s in steps[:number] for p in (folder / str(s)).rglob("*") if p.is_file()]

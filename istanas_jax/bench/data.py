@@ -1,8 +1,8 @@
-"""What the pipeline of images gives, and what limits it: reading, decoding, resizing, handing over.
+"""How fast the image pipeline is, and what limits it: reading, decoding, resizing, handing over.
 
 One core does each part by itself, and the same crops by Pillow alone; then the whole pipeline runs.
-The parts take turns, since the machine may be faster now and slower then, and times are of the
-processor, since others may use it too.
+The parts take turns, since the machine's speed may change, and processor time is measured, since
+others may use the processor too.
 """
 
 import io
@@ -39,9 +39,9 @@ def run(
     """Measure with the images that `config` names, or with made ones where they are not here.
 
     Args:
-      images: that go through the pipeline in each round, after its warm-up.
-      workers: instead of the config's.
-      rounds: in which every part has its turn; the medians count.
+      images: how many go through the pipeline in each round, after its warm-up.
+      workers: how many to use instead of the config's.
+      rounds: how often every part has its turn; the medians count.
       step_rate: images per second that a step uses, as `bench step` or a run tells.
       must_have: do not make images.
     """
@@ -64,7 +64,7 @@ def run(
 
 
 def _make_images(root: Path) -> None:
-    """JPEGs as they are in ImageNet: 500 x 375, about 110 kB."""
+    """Write JPEGs like those of ImageNet: 500 x 375, about 110 kB."""
     rng = np.random.default_rng(0)
     for i in range(SYNTHETIC):
         folder = root / "ab"[i % 2]
@@ -140,7 +140,7 @@ def _measure(train: StreamedImages, images: int, rounds: int) -> dict:
 
 
 def _by_pillow(encoded: bytes, size: int, channels: int, rng: np.random.Generator) -> np.ndarray:
-    """What most people would write."""
+    """The same crop as most people would write it, with Pillow."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB" if channels == 3 else "L")
     top, left, height, width = decoding.random_box(image.height, image.width, rng)
     crop = image.crop((left, top, left + width, top + height))
@@ -155,7 +155,7 @@ def _read(source: EncodedImages, numbers: list[int]) -> float:
 
 
 def _hand_over(image_shape: tuple[int, int, int]) -> float:
-    """What one thread does with every image: into its batch, and that to the device."""
+    """What one thread does with every image: put it into its batch, and that on the device."""
     piece = np.zeros((BATCH // 4, *image_shape), np.uint8)
     begin = time.perf_counter()
     batch = np.empty((BATCH, *image_shape), np.uint8)
@@ -188,7 +188,7 @@ def _processor_seconds() -> float:
 
 
 def _limits(figures: dict, step_rate: float) -> dict:
-    """What is the slowest, and how that is said."""
+    """Find the slowest part, and say so."""
     ms = figures["ms"]
     shares = {"reading": ms["read"], "decoding": ms["decode"]}
     shares["resizing"] = max(ms["crop"] - ms["decode"], 0.0)
@@ -211,7 +211,7 @@ def _limits(figures: dict, step_rate: float) -> dict:
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     ms = figures["ms"]
     by = f"{figures['workers']} processes" if figures["workers"] else f"{figures['cores']} threads"
     resize = max(ms["crop"] - ms["decode"], 0)

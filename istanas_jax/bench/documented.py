@@ -26,7 +26,7 @@ LIST = Path(__file__).with_name("documented.json")
 
 
 class Figure(NamedTuple):
-    """A figure that is documented."""
+    """A documented figure."""
 
     path: str  # in the command's result: keys and indices, separated by /
     format: str

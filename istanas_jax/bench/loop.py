@@ -1,7 +1,7 @@
 """What a search costs besides its steps: data, logging, recovery, checkpoints.
 
 The same compiled step runs by itself on one batch, and in the real loop: images by index, epochs,
-recoveries, a checkpoint. The parts take turns, since the machine may be faster now and slower then.
+recoveries, a checkpoint. The parts take turns, since the machine's speed may change.
 """
 
 import tempfile
@@ -76,7 +76,7 @@ def _alone(task: TwoStageSearch, state, batch, steps: int) -> float:
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     seconds = figures["seconds"]
     lines = [
         f"{figures['steps']} search steps of batch {figures['batch']}, {figures['channels']} "

@@ -1,7 +1,7 @@
 """The temporary memory of a search step, by the compiler: ISTA-NAS and DARTS, each in a form that
 keeps the outputs of operations for the gradient and in one that runs the operations again.
 
-Nothing is run, so the figures do not depend on what else the machine does.
+Nothing is run, so the results do not depend on what else the machine does.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ def run(
     """Compile a search step in each of the WAYS.
 
     Args:
-      config_of: the config of a search method, given values of `search` to set.
-      genotype: the connections that the static net has.
+      config_of: makes the config of a search method, given values of `search` to set.
+      genotype: its connections are those of the static net.
     """
     sizes = {"batch": batch, "channels": channels, "cells": cells}
     rows = []
@@ -50,7 +50,7 @@ def run(
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     least = min(row["temp_mb"] for row in figures["rows"])
     lines = [
         f"a search step's temporary memory by the compiler: batch {figures['batch']}, "

@@ -1,7 +1,7 @@
 """What one search step of a method costs: the very step of a run by this config, on random images.
 
-A step is what `search.method` makes of it: for most an update of the architecture on one batch and
-of W on another.
+`search.method` decides what a step is: for most methods an update of the architecture on one batch
+and of W on another.
 """
 
 import resource
@@ -86,10 +86,10 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
 def make_task(
     config: ConfigDict, *, method: type[Method] | None = None, regime: str = "search"
 ) -> TwoStageSearch:
-    """The search of a run by this config, ready to start, on images that nobody has read.
+    """The search of a run by this config, ready to start, without reading its images.
 
     Args:
-      method: in place of the one that the config names.
+      method: replaces the one that the config names.
       regime: which batch norms the super-net has.
     """
     dataset = outline(config.data)
@@ -100,7 +100,7 @@ def make_task(
 
 
 def _memory(step) -> dict[str, int]:
-    """What the compiled step needs beside its state and batch, and what there is."""
+    """Memory that the compiled step needs beside its state and batch, and what is free."""
     plan = step.memory_analysis()
     needed = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
     device = jax.local_devices()[0].memory_stats() or {}
@@ -111,7 +111,7 @@ def _memory(step) -> dict[str, int]:
 
 
 class _Peak:
-    """How far the memory in use has grown since this was made: the device's, or this process's."""
+    """Measures how far the memory in use has grown, on the device or else in this process."""
 
     status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -137,18 +137,18 @@ class _Peak:
 
 
 def random_batch(shape: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Images or labels that are read from nowhere."""
+    """Random images or labels."""
     high = 256 if shape.dtype == np.uint8 else 2
     return np.random.default_rng(0).integers(0, high, shape.shape, shape.dtype)
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     return "\n".join(cost_lines(f"one search step by {figures['method']}", figures))
 
 
 def cost_lines(title: str, figures: dict) -> list[str]:
-    """What all steps have figures of."""
+    """The lines that the tables of all steps share."""
     return [
         f"{title}: batch {figures['batch']}, {figures['channels']} channels, {figures['cells']} "
         f"cells, {figures['dtype']} on {figures['platform']}",

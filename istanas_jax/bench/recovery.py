@@ -25,7 +25,7 @@ SMALL_MOVE = 6e-4
 
 
 def run(problems: int = 1000, seed: int = 0) -> dict:
-    """Solve `problems` LASSOs per scale, time recoveries, and return the figures."""
+    """Solve `problems` LASSOs per scale, time recoveries, and return the results."""
     rng = np.random.default_rng(seed)
     return {
         "benchmark": "recovery",
@@ -104,7 +104,7 @@ def oracle(A: np.ndarray, b: np.ndarray, lam: float) -> np.ndarray:
 
 
 def _timing(rng, scale: float, repeats: int = 50) -> dict:
-    """Microseconds for all nodes of both cell types: from z = 0, and from the z before a move."""
+    """Microseconds to recover all nodes of both cell types, from z = 0 and from a near z."""
     arch = _init(jax.random.key(int(rng.integers(2**31))))
     cold, warm, certified = [], [], True
     jax.block_until_ready(_recover(arch))
@@ -128,7 +128,7 @@ def _timing(rng, scale: float, repeats: int = 50) -> dict:
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     lines = [
         f"LASSO recovery against scikit-learn in float64, {figures['problems_per_scale']} problems "
         f"per scale, lambda {figures['lambda']:g}, float32 on {figures['platform']}",

@@ -1,4 +1,4 @@
-"""Whether two runs came to the same, bit for bit."""
+"""Whether two runs ended with the same results, bit for bit."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,11 @@ from istanas_jax.storage.checkpoint_files import read_about, read_arrays, steps_
 # What a clock or the machine decides.
 TIMES = {"seconds", "images_per_second"}
 ROWS = (METRICS, REPLAY)
-PAGES = {STARTED, CONFIG}  # of how it was started
+PAGES = {STARTED, CONFIG}  # say how the run was started
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What is not the same in the folder `other` as in `one`, in words."""
+    """Say what differs between the folders `one` and `other`."""
     found = []
     for name in ROWS:
         if _rows(one / name) != _rows(other / name):
@@ -48,7 +48,7 @@ def _without_times(value: Any) -> Any:
 
 
 def _arrays(folder: Path) -> tuple[int, dict] | str:
-    """The last step, and the type, shape and checksum of its arrays, which were read."""
+    """The last step, and type, shape and checksum of its arrays, all read and checked."""
     path = epath.Path(folder)
     try:
         last = steps_in(path)[-1]

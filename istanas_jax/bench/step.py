@@ -1,6 +1,6 @@
 """What one two-stage search step costs: time, compilation, memory, and compilations after that.
 
-It is the very step of a run by ISTA-NAS, an update of b by Adam on one batch and one of W by SGD on
+The step is that of a run of ISTA-NAS, an update of b by Adam on one batch and one of W by SGD on
 another, on random images. Both go through the active connections (dynamic, as a run does; static,
 with the support known to the compiler) or through all candidates (dense, what DARTS pays).
 """
@@ -39,10 +39,10 @@ def run(
     """Compile and time the search step of a run by this config.
 
     Args:
-      genotype: whose connections are active.
+      genotype: its connections are the active ones.
       mode: how the super-net runs, one of MODES.
       steps: how many steps are timed.
-      random_support: another support at every step, instead of the genotype's.
+      random_support: whether every step has another support, instead of the genotype's.
       regime: which batch norms the super-net has.
     """
     if random_support and mode == "static":
@@ -155,7 +155,7 @@ def _matmul_rate(size: int = 1024) -> float:
 
 
 def table(figures: dict) -> str:
-    """The figures for people."""
+    """Format the results as text for people."""
     lines = [
         *cost_lines(f"one search step, {figures['mode']}", figures),
         f"  multiply-adds     {figures['multiply_adds'] / 1e6:.1f} M per image",

@@ -1,7 +1,7 @@
 """What a one-stage run gains when its architecture is fixed and the static net takes over.
 
 The two steps that a run by this config would use, on the same architecture, take turns on random
-images, since the machine may be faster now and slower then.
+images, since the machine's speed may change.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from istanas_jax.sparse_coding.architecture import coefficients
 
 
 def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:
-    """Seconds per step before and after the switch."""
+    """Measure the seconds per step before and after the switch."""
     devices = Devices()
     dataset = outline(config.data)
     search = OneStageSearch(config, dataset, devices)
@@ -74,7 +74,7 @@ def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def table(figures: dict) -> str:
-    """The figures for a person."""
+    """Format the results as text for people."""
     return (
         f"{figures['batch']} images take {1000 * figures['before']:.0f} ms in search and "
         f"{1000 * figures['after']:.0f} ms after the switch: {figures['ratio']:.2f} times as fast"

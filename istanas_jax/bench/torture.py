@@ -43,7 +43,7 @@ def run(
     schedules: Sequence[str] = tuple(SCHEDULES),
     say: Callable[[str], object] = print,
 ) -> dict:
-    """Kill and damage; the figures tell what was lost, and where it can be looked at."""
+    """Kill runs and damage checkpoints; return what was lost, and where to look at it."""
     folder = Path(tempfile.mkdtemp(prefix="istanas_torture_"))
     rng = random.Random(seed)
     figures: dict = {"seed": seed, "kills": [], "damages": []}
@@ -82,7 +82,7 @@ class _Torture:
 
     @contextmanager
     def running(self, workdir: Path) -> Iterator[subprocess.Popen]:
-        """The command in this folder, which does not outlive the `with`."""
+        """Start the command in this folder; it does not outlive the `with`."""
         config = str(ROOT / "configs" / SCHEDULES[self.schedule])
         command = [sys.executable, "-m", "istanas_jax", "run", "--config", config]
         command += ["--workdir", str(workdir), *self.overrides]
@@ -95,7 +95,7 @@ class _Torture:
             process.wait()
 
     def to_the_end(self, workdir: Path) -> str:
-        """Run the command until it ends; what went wrong, or nothing."""
+        """Run the command until it ends; say what went wrong, or nothing."""
         with self.running(workdir) as process:
             try:
                 code = process.wait(GIVE_UP)
@@ -113,7 +113,7 @@ class _Torture:
         self.say(f"{self.schedule}: undisturbed in {self.seconds:.0f} s")
 
     def kill(self, kills: int) -> dict:
-        """So many kills, in as many runs as it takes; a row of the table."""
+        """Kill so many times, in as many runs as it takes; return a row of the table."""
         row = {"schedule": self.schedule, "runs": 0, "kills": 0, "in": {}, "lost": []}
         often = max(1, 2 * self.saves // kills)  # so that they are spread over a run
         while row["kills"] < kills:
@@ -130,7 +130,7 @@ class _Torture:
         return row
 
     def _start_and_kill(self, workdir: Path, often: int) -> str | None:
-        """Kill it somewhere before its next `often` saves; where it was, None if it had ended."""
+        """Kill the run before its next `often` saves; say where, or None if it had ended."""
         before = self._steps(workdir)
         moment = self.rng.choice(("early", "between saves", "saving"))
         after = 0 if moment == "early" else self.rng.randint(1, often)
@@ -153,7 +153,7 @@ class _Torture:
             time.sleep(0.002)
 
     def _finish(self, workdir: Path) -> list[str]:
-        """To the end, by the same command; what is not as it should be."""
+        """Run the same command to the end; say what is not as it should be."""
         if failed := self.to_the_end(workdir):
             return [failed]
         left = [p for pattern in (UNFINISHED, "replaced-*", ".*.[0-9]*", "corrupt-*")
@@ -170,7 +170,7 @@ class _Torture:
         return newest
 
     def _saved(self, workdir: Path, before: dict[str, int]) -> int:
-        """Checkpoints since then."""
+        """Number of checkpoints saved since then."""
         now = self._steps(workdir)
         return sum((now[phase] - before.get(phase, 0)) // EVERY for phase in now)
 
@@ -180,7 +180,7 @@ class _Torture:
 
 
 def table(figures: dict) -> str:
-    """The figures for a person."""
+    """Format the results as text for people."""
     lines = [f"seed {figures['seed']}", "", f"{'killed':<12}{'runs':>6}{'kills':>7}{'lost':>6}"]
     for row in figures["kills"]:
         where = ", ".join(f"{number} {name}" for name, number in sorted(row["in"].items()))

@@ -1,4 +1,5 @@
 """The command line: it parses and dispatches, nothing else.
 
-Start with `main`; each of the other modules holds the commands of one kind.
+Start with `main`. `runs` has the commands that work in a run's folder, `look` those that only read
+one, `bench` the benchmarks and `study` the studies.
 """

@@ -31,12 +31,12 @@ SIZES |= {"batch": 1_048_576, "steps": 10**6}
 
 
 def size(name: str) -> Callable[[str], int]:
-    """The type of an argument that is such a size."""
+    """The argparse type of an argument that is such a size."""
     return partial(positive, most=SIZES[name])
 
 
 def add_commands(commands) -> None:
-    """bench recovery, step, memory, loop, data, switch and docs."""
+    """Add `bench recovery`, `step`, `memory`, `loop`, `data`, `switch`, `docs` and `torture`."""
     bench = commands.add_parser(
         "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
     )
@@ -55,7 +55,7 @@ def add_commands(commands) -> None:
 
 
 def _add(kinds, name: str, run, summary: str, description: str, *, config: str = ""):
-    """A benchmark; `config` is the default of those that have one."""
+    """Add a benchmark; `config` is the default of those that take one."""
     kind = kinds.add_parser(name, help=summary, description=description)
     if config:
         kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)

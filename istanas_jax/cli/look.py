@@ -5,9 +5,9 @@ import argparse
 from istanas_jax.cli.bench import show
 
 INSPECT = """\
-Tells what a checkpoint holds, without its network, its images, or jax: what it is and what wrote
-it; both cells in words and drawn; b, z, support, coefficients, what is frozen, and how well z
-solves the LASSO of b (KKT residual); sizes of the arrays and what the optimisers remember. Only
+Shows what a checkpoint holds, without its network, its images, or jax: what it is and what wrote
+it; both cells in words and drawn; b, z, support, coefficients, which nodes are frozen, and how well
+z solves the LASSO of b (KKT residual); sizes of the arrays and what the optimisers remember. Only
 what is asked for is read, and what is read is checked.
 """
 INSPECT_EXAMPLES = """\
@@ -46,7 +46,7 @@ and warns of cells that look like one. In a run's folder it follows each search 
 
 
 def add_commands(commands) -> None:
-    """inspect, report and judge."""
+    """Add `inspect`, `report` and `judge`."""
     _add_inspect(commands)
     _add_report(commands)
     _add_judge(commands)
@@ -110,7 +110,7 @@ def _add_report(commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     report.add_argument(
-        "workdirs", nargs="+", metavar="WORKDIR", help="of a run, or a folder that holds runs"
+        "workdirs", nargs="+", metavar="WORKDIR", help="folder of a run, or one that holds runs"
     )
     report.add_argument("--out", metavar="FILE", help="where to write the page")
     report.set_defaults(run=_report)

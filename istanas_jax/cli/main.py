@@ -1,4 +1,4 @@
-"""The command line: parses and dispatches, nothing else."""
+"""The entry of the command line: parses and dispatches, nothing else."""
 
 import argparse
 import sys
@@ -43,7 +43,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it succeeded, 2 after a sentence about bad input, 1 after a bug."""
+    """Run one command; return 0 after success, 2 after bad input, 1 after a bug."""
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     # `--config.KEY=VALUE` may name any key of any config, so only ml_collections can check it.
@@ -67,7 +67,7 @@ def _failed(error: Exception) -> int:
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in words:
         words = f"out of memory ({words[:200]}): try a smaller batch, or fewer channels or cells"
     elif not isinstance(error, ValueError | OSError):
-        # On the terminal and not in a file: of a job on other machines, its output is what is left.
+        # On the terminal and not in a file: often only the output of a remote job is left.
         traceback.print_exception(error)
         words = (
             f"{type(error).__name__}: this is a bug in istanas_jax; please report it with the "
@@ -121,7 +121,7 @@ def _add_describe(commands) -> None:
     ):
         describe.add_argument(f"--{name}", type=size(name), metavar="N", help=meaning)
     describe.add_argument(
-        "--one-stage", action="store_true", help="with the additional batch norms of one-stage nets"
+        "--one-stage", action="store_true", help="add the batch norms that one-stage nets have"
     )
     describe.add_argument("--json", action="store_true", help="print one JSON line")
     describe.set_defaults(run=_describe)

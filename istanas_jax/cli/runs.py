@@ -15,7 +15,7 @@ The same command with the same --workdir goes on where it was stopped or killed.
 
 
 def add_job(commands, name: str, summary: str, description: str, *, dry_run: bool = False):
-    """A command that works in a folder by a config."""
+    """Add a command that works in a folder by a config."""
     job = commands.add_parser(name, help=summary, description=description, epilog=CONFIG_HELP)
     job.add_argument(
         "--config",
@@ -38,14 +38,14 @@ def add_job(commands, name: str, summary: str, description: str, *, dry_run: boo
     hosts = job.add_argument_group(
         "several hosts", "The same command on each; TPU pods and Slurm need none of these."
     )
-    hosts.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
-    hosts.add_argument("--processes", type=int, metavar="N", help="in all")
-    hosts.add_argument("--process", type=int, metavar="I", help="this one, from 0")
+    hosts.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    hosts.add_argument("--processes", type=int, metavar="N", help="number of processes")
+    hosts.add_argument("--process", type=int, metavar="I", help="number of this one, from 0")
     return job
 
 
 def add_commands(commands) -> None:
-    """run, search, retrain, prepare, export and predict."""
+    """Add `run`, `search`, `retrain`, `prepare`, `export` and `predict`."""
     for add in (_add_run, _add_search, _add_retrain, _add_prepare, _add_export, _add_predict):
         add(commands)
 
@@ -88,9 +88,11 @@ def _add_retrain(commands) -> None:
         help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
     )
     retrain.add_argument(
-        "--one-stage", action="store_true", help="with the batch norms of one-stage cells"
+        "--one-stage", action="store_true", help="add the batch norms of one-stage cells"
     )
-    retrain.add_argument("--runs", type=int, metavar="N", help="seeds; mean and deviation are told")
+    retrain.add_argument(
+        "--runs", type=int, metavar="N", help="number of seeds; prints mean and deviation"
+    )
     retrain.set_defaults(run=_retrain)
 
 
@@ -101,8 +103,8 @@ def _add_prepare(commands) -> None:
         description="Downloads a data set of tensorflow-datasets and writes it as array_record, "
         "which is read without TensorFlow.",
     )
-    prepare.add_argument("name", help="as in the TFDS catalogue, e.g. cifar10")
-    prepare.add_argument("--dir", default="", help="where to; default: TFDS's own folder")
+    prepare.add_argument("name", help="name in the TFDS catalogue, e.g. cifar10")
+    prepare.add_argument("--dir", default="", help="folder to write to; default: TFDS's own")
     prepare.set_defaults(run=_prepare)
 
 
@@ -120,7 +122,12 @@ def _add_export(commands) -> None:
     )
     export.add_argument("--fold", action="store_true", help="fold batch norms into convolutions")
     export.add_argument(
-        "--run", dest="number", type=int, default=0, metavar="N", help="which seed's network"
+        "--run",
+        dest="number",
+        type=int,
+        default=0,
+        metavar="N",
+        help="which trained network, from 0",
     )
     export.set_defaults(run=_export)
 
@@ -134,7 +141,9 @@ def _add_predict(commands) -> None:
         "that you trust",
     )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image files or folders")
-    predict.add_argument("--top", type=positive, default=3, metavar="K", help="classes to name")
+    predict.add_argument(
+        "--top", type=positive, default=3, metavar="K", help="number of classes to name"
+    )
     predict.add_argument("--json", action="store_true", help="print one JSON line per image")
     predict.set_defaults(run=_predict)
 

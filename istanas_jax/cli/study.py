@@ -23,7 +23,7 @@ was stopped or killed; more --config.study.methods and --config.study.seeds may 
 
 
 def add_commands(commands) -> None:
-    """study cost, correlation, accuracy, quality and curves."""
+    """Add `study cost`, `correlation`, `accuracy`, `quality` and `curves`."""
     study = commands.add_parser(
         "study",
         help="compare search methods: cost, correlation, accuracy, quality, curves",

@@ -1,6 +1,6 @@
 """Whether a run fits on given devices, and about how long it will take, before it is launched.
 
-The very steps that the run would use are compiled for the devices: for TPU slices by the TPU
+The steps that the run would use are compiled for the devices: for TPU slices by the TPU
 compiler of libtpu, which needs no TPU. Nothing is executed and no data is read.
 """
 
@@ -28,11 +28,11 @@ from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space import genotype
 
-# Of a chip, by the start of a topology's name: memory that a program may use, and what its cores
-# run at: the published peak in bfloat16 over the multiply-adds of its matrix units in a cycle.
+# Per chip, by the start of a topology's name: GiB that a program may use, and the clock of its
+# cores, the published peak in bfloat16 over the multiply-adds of its matrix units in a cycle.
 TPU_MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
 TPU_GHZ = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75}
-# Of all devices of a CPU together: what `bench step` measured on 2 cores of an AMD EPYC.
+# All devices of a CPU together, as `bench step` measured on 2 cores of an AMD EPYC.
 CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
 # Forward passes that a step is worth: a backward pass is two, or one if the weights need no
 # gradient, and the dynamic net runs each operation again in it.
@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     name: str
     task: Any
     state: Any  # its shapes
-    multiply_adds: int  # of an image, forward
+    multiply_adds: int  # forward pass of one image
     passes: int
     runs: int
 
@@ -63,7 +63,7 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
 
     Args:
       topology: `cpu:8`, or a TPU slice: generation and shape, `v5e:4x8`.
-      say: is told what is going on.
+      say: called with a line about what is going on.
     """
     devices = open_topology(topology)
     check_config(config, len(devices))
@@ -125,7 +125,7 @@ def open_topology(name: str) -> Devices:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what libtpu's C++ says on the terminal when it starts."""
+    """Hide what libtpu's C++ prints on the terminal when it starts."""
     sys.stderr.flush()
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -138,7 +138,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _memory(topology: str, devices: int) -> float:
-    """Bytes that a device has."""
+    """Bytes of memory that a device has."""
     if topology.startswith("cpu"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / devices
     return TPU_MEMORY[topology.partition(":")[0]] * 2**30
@@ -195,7 +195,7 @@ def _base(phase: Planned) -> dict:
 
 
 def _measure(phase: Planned, topology: str, memory: float) -> dict:
-    """Compile its step and read what the compiler knows."""
+    """Compile the step of a phase and read what the compiler knows."""
     begin = time.perf_counter()
     lowered = phase.task.lower(phase.state)
     trace = time.perf_counter() - begin
@@ -234,7 +234,7 @@ def _compile(lowered, devices: Devices) -> tuple[Any, float]:
 
 
 def _bytes_needed(compiled) -> int:
-    """On one device: the state, a batch, what the step needs meanwhile, and its code."""
+    """Bytes on one device: the state, a batch, what the step needs meanwhile, and its code."""
     m = compiled.memory_analysis()
     return (
         m.argument_size_in_bytes
@@ -246,7 +246,7 @@ def _bytes_needed(compiled) -> int:
 
 
 def _largest_batch(config, topology, dataset, devices, phase: Planned, say) -> int:
-    """Images per chip, a multiple of SMALLEST, that fit; 0 if none do."""
+    """The most images per chip that fit, a multiple of SMALLEST; 0 if none do."""
     memory = _memory(topology, len(devices))
 
     def fits(per_chip: int) -> bool:

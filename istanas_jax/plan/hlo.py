@@ -10,7 +10,7 @@ from math import prod
 
 
 def add_up(hlo: str, measure: Callable[[str], float]) -> float:
-    """The measure of all instructions of a run: loops by their turns, the mean of alternatives."""
+    """Add up a measure over a run: loops count by their turns, alternatives by their mean."""
     computations = _computations(hlo)
 
     @cache
@@ -38,7 +38,7 @@ def add_up(hlo: str, measure: Callable[[str], float]) -> float:
 
 
 def _computations(hlo: str) -> dict[str, list[str]]:
-    """The instructions of each, by name; the first to run is ENTRY."""
+    """The instructions of each computation, by name; the first to run is ENTRY."""
     found: dict[str, list[str]] = {}
     for line in hlo.splitlines():
         if begin := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
@@ -49,7 +49,7 @@ def _computations(hlo: str) -> dict[str, list[str]]:
 
 
 def _turns(condition: list[str]) -> int:
-    """Turns of a loop that counts up from 0, as `lax.scan` makes them; 1 for any other loop."""
+    """Turns of a loop that counts up from 0, as `lax.scan` makes it; 1 for any other loop."""
     limits = [
         int(n) for line in condition for n in re.findall(r"= s32\[\]\S* constant\((\d+)", line)
     ]

@@ -1,4 +1,4 @@
-"""The published cells in one table: our counts beside the figures that the paper prints."""
+"""The published cells in one table: our counts beside the numbers that the paper prints."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Printed(NamedTuple):
     flops: float | None = None  # millions
 
 
-# By name of the cell: Table 3, Table 4. AmoebaNet-A and DARTS first order are in neither.
+# Rows of Table 3 and Table 4 by name of the cell. AmoebaNet-A and DARTS first order have none.
 PAPER: dict[str, tuple[Printed | None, Printed | None]] = {
     "ISTA_twostage": (Printed(3.32, 2.54), None),
     "ISTA_onestage": (Printed(3.37, 2.36), Printed(4.78, 25.1, 550)),

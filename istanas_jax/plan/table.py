@@ -11,7 +11,7 @@ HEADER = """\
 
 
 def table(figures: dict) -> str:
-    """The figures for a person."""
+    """Format the plan as text for people."""
     chips, hosts = figures["chips"], figures["hosts"]
     lines = [
         f"{figures['topology']}: {chips} chips of {figures['memory_per_chip'] / GIB:.1f} GiB, "
@@ -31,7 +31,7 @@ def table(figures: dict) -> str:
 
 
 def markdown(figures: dict, name: str) -> str:
-    """A row of a table per phase, under HEADER."""
+    """Format the plan as a Markdown row per phase, to stand under HEADER."""
     rows = []
     for phase in figures["phases"]:
         compiled = "compile_seconds" in phase

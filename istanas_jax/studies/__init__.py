@@ -1,1 +1,7 @@
-"""Studies: methods compared under one budget, see `python -m istanas_jax study --help`."""
+"""Studies: methods compared under one budget, see `python -m istanas_jax study --help`.
+
+`base` has what all studies share, and `runs` what those made of runs add. Each study is a file:
+`cost` (with `measurement`), `correlation`, `accuracy`, `quality` and `curves`. `minutes` gives
+every method the same time, `stats` has the statistics, `plots` the drawings, `names` the methods'
+names and `paper` the paper's numbers. Imports `bench`, `schedules` and `judge`.
+"""

@@ -1,8 +1,8 @@
 """How good are the networks that a method finds, and at what cost? Tables 3 and 4 of the paper.
 
-Per method and seed a whole two-stage run: searches, of which the best on images that trained no
-weights is trained from scratch; random search stands beside the others with the same budget.
-Given cells can be trained in the same way, and one-stage ISTA-NAS searched and trained.
+Each method and seed has a whole two-stage run: several searches, of which the best on images that
+trained no weights is trained from scratch. Random search has the same budget as the others. Given
+cells can be trained in the same way, and one-stage ISTA-NAS searched and trained.
 """
 
 from ml_collections import ConfigDict
@@ -11,8 +11,7 @@ from istanas_jax.judge import regression
 from istanas_jax.runs.folder import RESULT, SIZES
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.studies import figures as drawings
-from istanas_jax.studies import paper
+from istanas_jax.studies import paper, plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.names import name_of
 from istanas_jax.studies.runs import RunStudy
@@ -117,11 +116,11 @@ class AccuracyStudy(RunStudy):
         ]
 
     def draw(self, figures: dict, path) -> None:
-        drawings.dots([row for row in figures["rows"] if row["runs"]], path)
+        plots.dots([row for row in figures["rows"] if row["runs"]], path)
 
 
 def percentile_of(genotype: dict) -> float | None:
-    """The judge's, or None if it does not know cells of this kind."""
+    """The judge's percentile, or None if it does not know such cells."""
     cells = Genotype.from_dict(genotype)
     return None if regression.why_not(cells) else regression.judge(cells).percentile
 

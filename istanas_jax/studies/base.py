@@ -1,4 +1,4 @@
-"""What all studies share: jobs one after the other, a table after each, going on after a kill.
+"""What all studies share: they do jobs in turn, write tables after each, and go on after a kill.
 
 A study is a folder. Its jobs are ordinary runs in folders below it, or measurements in files, so
 what is finished is read and what was stopped goes on. `study.md`, `study.json` and the figure are
@@ -25,21 +25,21 @@ from istanas_jax.training.errors import TrainingError
 class Job(NamedTuple):
     """A part of a study that is done once."""
 
-    name: str  # of its folder or file
+    name: str  # its folder or file
     kind: str  # jobs of one kind take about as long
     done: Callable[[], bool]
     run: Callable[[], Any]
 
 
 class StudyDir(Workdir):
-    """A study's folder: no run itself, and one that may be given more methods and seeds."""
+    """A study's folder: not itself a run, and one to which methods and seeds may be added."""
 
     config_file = "study_config.json"
     free = (*FREE, "study.methods", "study.seeds", "study.one_stage", "study.batches",
             "study.cells", "study.resamples", "study.trained.")  # fmt: skip
 
     def _has_begun(self) -> bool:
-        """Also takes away the folders of runs that did not begin."""
+        """Whether any job has begun; folders of runs that did not begin are removed."""
         begun = False
         for path in self.path.iterdir():
             if path.is_dir():
@@ -54,7 +54,7 @@ class StudyDir(Workdir):
 
 
 class Study(ABC):
-    """In a folder; subclasses say which jobs there are, and what they come to."""
+    """A study in a folder; subclasses say what its jobs are and what comes of them."""
 
     title: str
 
@@ -70,18 +70,18 @@ class Study(ABC):
 
     @abstractmethod
     def figures(self) -> dict:
-        """All that is known so far, JSON-able; `rows` is the table's."""
+        """All that is known so far, ready for JSON; `rows` are those of the table."""
 
     @abstractmethod
     def markdown(self, figures: dict) -> list[str]:
-        """The paragraphs below the title."""
+        """Write the paragraphs below the title."""
 
     @abstractmethod
     def draw(self, figures: dict, path: str | os.PathLike) -> None:
-        """The figure, if there is something to draw."""
+        """Draw the figure, if there is something to draw."""
 
     def run(self) -> dict:
-        """All jobs that are left; returns what study.json holds."""
+        """Do all jobs that are left; return what study.json holds."""
         with self.folder.work(self.config):
             jobs = self.jobs()
             clock = Clock(jobs, self.say)
@@ -97,7 +97,7 @@ class Study(ABC):
         return figures
 
     def _do(self, job: Job) -> None:
-        """A run that cannot go on is told of in the table; the others are done all the same."""
+        """Do one job; if its run cannot go on, say so in the table and go on with the others."""
         try:
             job.run()
         except TrainingError as error:
@@ -105,7 +105,7 @@ class Study(ABC):
             self.say(f"study: {job.name} failed: {error}")
 
     def write(self, jobs: Sequence[Job]) -> dict:
-        """study.json, study.md and the figure, of what there is now."""
+        """Write study.json, study.md and the figure from what there is now."""
         command, config, overrides = command_line(sys.argv)
         missing = [job.name for job in jobs if not job.done() and job.name not in self.failed]
         figures = {
@@ -128,7 +128,7 @@ class Study(ABC):
         return figures
 
     def text(self, figures: dict) -> str:
-        """study.md."""
+        """The content of study.md."""
         parts = [f"# {self.title}", *self.markdown(figures)]
         if figures["missing"]:
             done = figures["jobs"] - len(figures["missing"]) - len(figures["failed"])
@@ -148,14 +148,14 @@ class Study(ABC):
 
 
 def in_short(figures: dict) -> str:
-    """Where the figures come from."""
+    """Say where the results come from."""
     chosen = " ".join([figures["config_file"] or "a config of its own", *figures["overrides"]])
     told = figures["commit"]
     return f"Config {chosen}, seed {figures['seed']}, commit {told or 'unknown'}; see study.json."
 
 
 class Clock:
-    """Says which job of how many is next, how long it took so far, and what is to come."""
+    """Tells which job of how many is next, the time so far, and the time still to come."""
 
     def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]):
         self.left, self.total, self.say = list(jobs), len(jobs), say
@@ -183,7 +183,7 @@ class Clock:
         self.took.setdefault(self.job.kind, []).append(seconds)
 
     def to_come(self) -> float | None:
-        """Seconds: jobs of a kind as long as those before them, of another as the mean of all."""
+        """Seconds left: a job takes the mean of its kind or, for a new kind, the mean of all."""
         if not self.took:
             return None
         means = {kind: sum(times) / len(times) for kind, times in self.took.items()}
@@ -192,7 +192,7 @@ class Clock:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown; all columns but the first are figures."""
+    """A Markdown table; all columns but the first hold numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Whether a study asks for something that can be done, before anything is written."""
+"""Checks that a study can be done, before anything is written."""
 
 from collections import Counter
 

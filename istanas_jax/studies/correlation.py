@@ -1,17 +1,16 @@
 """Does accuracy in search tell accuracy after training? Table 2 of the paper.
 
-Per method and seed: a search, whose super-net has an accuracy on images that trained no weights of
-it, and a training from scratch of the genotype found. Kendall's tau says how alike the two orders
-are. For one-stage the accuracy of the net that search and training gave together stands in for the
-first.
+Each method and seed has a search, whose super-net is tested on images that trained none of its
+weights, and a training from scratch of the genotype found. Kendall's tau says how alike the two
+orders are. For one-stage, the accuracy of the net that search and training gave together takes the
+place of the first.
 """
 
 from dataclasses import asdict
 
 from istanas_jax.methods.search_accuracy import IMAGES, accuracy_of
 from istanas_jax.runs.folder import RESULT
-from istanas_jax.studies import figures as drawings
-from istanas_jax.studies import paper
+from istanas_jax.studies import paper, plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
@@ -22,7 +21,7 @@ class CorrelationStudy(RunStudy):
     title = "Accuracy in search against accuracy after training (the paper's Table 2)"
 
     def jobs(self) -> list[Job]:
-        """Seed by seed, so that a study stopped early has some of every method."""
+        """Searches, then trainings seed by seed, so that an early stop leaves all methods."""
         jobs = [self.searches(method) for method in self.methods]
         for number in range(self.seeds):
             jobs += [self.training(method, number) for method in self.methods]
@@ -103,7 +102,7 @@ class CorrelationStudy(RunStudy):
         ]
 
     def _seeds(self, figures: dict) -> str:
-        """Every pair."""
+        """A table of every pair of accuracies."""
         head = ["method", "seed", "in search, %", "trained, %", "parameters", "commit"]
         return table(
             head,
@@ -122,4 +121,4 @@ class CorrelationStudy(RunStudy):
         )
 
     def draw(self, figures: dict, path) -> None:
-        drawings.scatter([row for row in figures["rows"] if row["pairs"]], path)
+        plots.scatter([row for row in figures["rows"] if row["pairs"]], path)

@@ -1,7 +1,7 @@
 """What does a search step of each method cost? Table 1 of the paper.
 
 Every (method, batch size) is compiled and timed in a process of its own, by the code of
-`bench step --method`: the very step of a run, on random images.
+`bench step --method`: the step of a run, on random images.
 """
 
 import json
@@ -15,8 +15,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.files import keep_method
 from istanas_jax.runs.interrupts import Interrupted, Stop
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.studies import figures as drawings
-from istanas_jax.studies import paper
+from istanas_jax.studies import paper, plots
 from istanas_jax.studies.base import Job, Study, table
 from istanas_jax.studies.names import name_of
 from istanas_jax.training.errors import TrainingError
@@ -44,7 +43,7 @@ class CostStudy(Study):
         return f"{method}_{batch}"
 
     def cell_config(self, method: str, batch: int) -> ConfigDict:
-        """All that differs between two measurements is the method and the batch."""
+        """The config of one measurement: the study's, with this method and batch."""
         config = self.config.copy_and_resolve_references()
         config.unlock()
         del config.study
@@ -104,11 +103,11 @@ class CostStudy(Study):
 
     def draw(self, figures: dict, path) -> None:
         free = [row["free_mb"] for row in figures["rows"] if "free_mb" in row]
-        drawings.against_batch(figures["rows"], min(free, default=None), path)
+        plots.against_batch(figures["rows"], min(free, default=None), path)
 
 
 def _process(asked: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a measurement; it ends when this process is asked to."""
+    """Run a measurement, which stops with this process; return exit code, output and errors."""
     command = [sys.executable, "-m", "istanas_jax.studies.measurement"]
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -129,7 +128,7 @@ def _process(asked: str) -> tuple[int, str, str]:
 
 
 def _projected(row: dict) -> dict:
-    """Nothing is projected for a method in several stages: only its first was measured."""
+    """The projected seconds of a search; None if it has stages: only the first was measured."""
     if not row.get("step_s_median") or row["stages"] > 1:
         return {"projected_s": None}
     return {"projected_s": row["step_s_median"] * row["steps_per_epoch"] * row["epochs"]}

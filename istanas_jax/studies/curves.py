@@ -6,12 +6,12 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import METRICS
 from istanas_jax.runs.phases import Phase, without_stage
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.studies import figures as drawings
+from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
 
-# Of a row: what is shown, the first that is there. Images of b train b, but no weights.
+# The first of these keys that a row has is shown. Images of b train b, but no weights.
 SHOWN = {"heldout_accuracy": IMAGES["heldout"], "b_accuracy": f"{IMAGES['b']}, as they train it"}
 
 
@@ -58,7 +58,7 @@ class CurvesStudy(RunStudy):
         return [words, table(head, [_line(row) for row in figures["rows"]])]
 
     def draw(self, figures: dict, path) -> None:
-        drawings.over_time(figures["rows"], path)
+        plots.over_time(figures["rows"], path)
 
 
 def _curve(rows: list[dict], phases: list[Phase]) -> dict | None:
@@ -69,7 +69,7 @@ def _curve(rows: list[dict], phases: list[Phase]) -> dict | None:
         return None
     minutes, before, so_far, last = [], 0.0, 0.0, None
     for row in rows:
-        if row["phase"] != last:  # of a new phase: its clock begins at 0
+        if row["phase"] != last:  # a new phase, whose clock begins at 0
             before, last = so_far, row["phase"]
         seconds = row["seconds"]
         so_far = before + seconds["total"] - seconds.get("compile", 0.0)

@@ -19,7 +19,7 @@ from istanas_jax.runs.provenance import provenance
 
 
 def measure(config: ConfigDict, steps: int) -> dict:
-    """The figures of `bench step --method`; what does not fit has `out_of_memory` in words."""
+    """Measure as `bench step --method` does; if memory runs out, `out_of_memory` says so."""
     try:
         return methods.run(config, steps=steps)
     except methods.OutOfMemory as error:

@@ -1,4 +1,4 @@
-"""The same minutes for every method: how many epochs of a search fit into them.
+"""Gives every method the same minutes: how many epochs of a search fit into them.
 
 A method's steps are timed once, alone on the machine, before the study's first run; what follows
 from it stays in the study's folder, so that a study which goes on later uses the same epochs.
@@ -19,7 +19,7 @@ def epochs_that_fit(config: ConfigDict, times: dict, minutes: float) -> int:
     genotypes, each trained for as long as the config says.
 
     Args:
-      times: what `bench.search_time` measured.
+      times: the result of `bench.search_time`.
     """
     seconds = 60 * minutes * (1 - RESERVE)
     epoch = times["step_s"] * times["steps_per_epoch"]
@@ -39,7 +39,7 @@ def epochs_of_a_genotype(search: ConfigDict) -> int:
 
 
 def with_epochs(config: ConfigDict, epochs: int) -> None:
-    """Give a search so many epochs; those that are part of it, as a warm-up, keep their share."""
+    """Give a search so many epochs; parts of it, like a warm-up, keep their share."""
     search, before = config.search, config.search.epochs
     if search.method == "random":
         search.random.genotypes = epochs // epochs_of_a_genotype(search)

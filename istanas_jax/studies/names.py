@@ -15,5 +15,5 @@ NAMES = {
 
 
 def name_of(method: str) -> str:
-    """In full; a method of one's own and a given cell have the name they are chosen by."""
+    """The full name of a method; own methods and given cells keep the name they have."""
     return NAMES.get(method, method)

@@ -1,4 +1,4 @@
-"""What the paper's tables say of the methods, to stand beside our figures.
+"""What the paper's tables say of the methods, to stand beside our results.
 
 Yang et al., ISTA-NAS, NeurIPS 2020; times are of a GTX 1080Ti.
 """

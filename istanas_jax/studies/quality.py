@@ -1,6 +1,6 @@
 """Are the cells that a method finds better than random ones, given the same minutes?
 
-Per method and seed a search of `study.minutes` at most. The judge, a regression on cells that
+Each method and seed has a search of at most `study.minutes`. The judge, a regression on cells that
 others have trained, gives each found cell a percentile among random cells. Some of the found cells
 and some random ones are also trained from scratch in the same way.
 """
@@ -17,7 +17,7 @@ from istanas_jax.runs.progress import format_seconds
 from istanas_jax.schedules import retrain, two_stage
 from istanas_jax.space.connections import weight_free
 from istanas_jax.space.genotype import Genotype, random_genotype
-from istanas_jax.studies import figures as drawings
+from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.minutes import epochs_that_fit, with_epochs
 from istanas_jax.studies.names import name_of
@@ -34,7 +34,7 @@ class QualityStudy(RunStudy):
     # Jobs.
 
     def jobs(self) -> list[Job]:
-        """Times first, then seed by seed, so that a study stopped early has all methods."""
+        """Timings first, then seed by seed, so that a study stopped early has all methods."""
         jobs = [self._timing(method) for method in self.methods]
         for number in range(self.seeds):
             jobs += [self._search(method, number) for method in self.methods]
@@ -49,7 +49,7 @@ class QualityStudy(RunStudy):
         return [method for method in self.settings.trained.methods if method in self.methods]
 
     def _timing(self, method: str) -> Job:
-        """How many epochs the method has; measured once, and kept."""
+        """A job that measures once how many epochs the method has."""
         file = f"epochs_{method}.json"
 
         def run() -> None:
@@ -64,7 +64,7 @@ class QualityStudy(RunStudy):
         return self.read(".", f"epochs_{method}.json")
 
     def search_config(self, method: str, number: int) -> ConfigDict:
-        """All searches of a method up to this number, in one folder, with the epochs that fit."""
+        """The config of a method's searches up to this number, with the epochs that fit."""
         config = self.two_stage_config(method)
         with_epochs(config, self._times(method)["epochs"])
         config.search.runs = number + 1
@@ -94,7 +94,7 @@ class QualityStudy(RunStudy):
         return random_genotype(self.seed_of(FIRST_RANDOM + number), num_nodes=a.nodes, s=a.s)
 
     def _train(self, name: str, genotype) -> Job:
-        """From scratch, every cell with the same seeds; nothing if the search failed."""
+        """Train a cell from scratch, each with the same seeds; nothing if its search failed."""
         runs = self.settings.trained.seeds
 
         def run() -> None:
@@ -135,7 +135,7 @@ class QualityStudy(RunStudy):
         }
 
     def _run(self, method: str, number: int) -> dict | None:
-        """One search, if it is there."""
+        """The result of one search, if it is there."""
         found = self.found(method, number)
         if found is None:
             return None
@@ -235,7 +235,7 @@ class QualityStudy(RunStudy):
         return [words, table(head, lines), table(["cell", "test accuracies, %"], each)]
 
     def draw(self, figures: dict, path) -> None:
-        drawings.strips([row for row in figures["rows"] if row["percentile"] is not None], path)
+        plots.strips([row for row in figures["rows"] if row["percentile"] is not None], path)
 
 
 def _line(row: dict) -> list[str]:
@@ -260,7 +260,7 @@ def _line(row: dict) -> list[str]:
 
 
 def _seeds(figures: dict) -> str:
-    """Every search."""
+    """A table of every search."""
     head = ["method", "seed", "percentile", "predicted, %", "without weights", "search", "commit"]
     head += ["remark"]
     return table(

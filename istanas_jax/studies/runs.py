@@ -22,7 +22,7 @@ from istanas_jax.studies.names import ONE_STAGE
 class RunStudy(Study):
     """A study whose jobs are runs."""
 
-    apart = 1  # by how much the seeds of two runs of a method differ
+    apart = 1  # difference between the seeds of two runs of a method
 
     def __init__(self, config: ConfigDict, path):
         super().__init__(config, path, writes=is_leader())
@@ -33,11 +33,11 @@ class RunStudy(Study):
         return [*self.methods, *([ONE_STAGE] if self.settings.one_stage else [])]
 
     def seed_of(self, number: int) -> int:
-        """The first seed of a method's run of this number; its searches and trainings count on."""
+        """The first seed of a method's run of this number; its searches and trainings count up."""
         return self.config.seed + self.apart * number
 
     def read(self, folder: str, file: str):
-        """A JSON file of one of the runs, the same on all hosts; None if it is not there."""
+        """Read a JSON file of one of the runs, the same on all hosts; None if it is not there."""
         return from_leader(self.folder.read(f"{folder}/{file}"))
 
     # Configs.
@@ -80,7 +80,7 @@ class RunStudy(Study):
     # Jobs.
 
     def searches(self, method: str) -> Job:
-        """As many searches as there are seeds, in one folder: the step is compiled once."""
+        """A job of one search per seed, in one folder, so that the step is compiled once."""
         name = f"{method}_search"
         config = self.two_stage_config(method)
         config.search.runs = self.seeds
@@ -91,7 +91,7 @@ class RunStudy(Study):
         return Job(name, name, done, lambda: two_stage.search(config, self.folder / name))
 
     def training(self, method: str, number: int) -> Job:
-        """Training, from scratch, of what this search found."""
+        """A job that trains from scratch what this search found."""
         name = f"{method}_retrain_{number}"
         of_one_stage = method == ONE_STAGE
 
@@ -106,7 +106,7 @@ class RunStudy(Study):
         return Job(name, "retrain", lambda: self._trained(name, number), run)
 
     def _trained(self, name: str, number: int, runs: int | None = None) -> bool:
-        """Whether the run came to its end, with all seeds it is to have."""
+        """Whether the run ended, with all the seeds it should have."""
         first, runs = self.seed_of(number), runs or self.config.train.runs
         result = self.read(name, RESULT) or {"seeds": []}
         return result["seeds"][:runs] == list(range(first, first + runs))
@@ -122,7 +122,7 @@ class RunStudy(Study):
         )
 
     def two_stage(self, method: str, number: int) -> Job:
-        """The paper's protocol: `search.runs` searches, the best of them trained."""
+        """A job that follows the paper: `search.runs` searches, the best of them trained."""
         name = f"{method}_{number}"
         config = self.two_stage_config(method, number)
 
@@ -133,7 +133,7 @@ class RunStudy(Study):
         return Job(name, f"run {method}", done, lambda: two_stage.run(config, self.folder / name))
 
     def cell(self, genotype: str, number: int) -> Job:
-        """Training of a given cell."""
+        """A job that trains a given cell."""
         name = f"{genotype.replace(':', '_')}_{number}"
         config = self.retrain_config(genotype, number)
         run = lambda: retrain.run(config, self.folder / name)  # noqa: E731
@@ -142,7 +142,7 @@ class RunStudy(Study):
     # Results.
 
     def found(self, method: str, number: int) -> dict | None:
-        """What a search came to."""
+        """The result of a search; None if there is none yet."""
         if method == ONE_STAGE:
             return self.read(f"{ONE_STAGE}_{number}", RESULT)
         figures = self.read(f"{method}_search", Phase("search", number).file)
@@ -152,7 +152,7 @@ class RunStudy(Study):
         return (self.read(folder, STARTED) or {}).get("commit") or "unknown"
 
     def budget(self) -> str:
-        """In words: what every method was given."""
+        """Say what every method was given."""
         config = self.config
         data, s, r = config.data, config.search, config.train
         images = f"{data.max_images:,}" if data.max_images else "all"

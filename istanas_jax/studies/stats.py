@@ -1,4 +1,4 @@
-"""Rank correlation with its uncertainty, and figures over seeds."""
+"""Rank correlation with its uncertainty, and means over seeds."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 FEWEST = 3  # seeds of which a tau is told: two are always in the same or in opposite order
-TELLING = 5  # with fewer even a tau of 1 is no sign: 2 / 4! is above 5 %
+TELLING = 5  # with fewer pairs even a tau of 1 proves nothing: 2 / 4! is above 5 %
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """Kendall's tau of pairs; what cannot be told is None, and `words` say why."""
+    """Kendall's tau of pairs; what cannot be computed is None, and `words` say why."""
 
     n: int
     tau: float | None = None  # tau-b: ties leave the denominator
     tau_a: float | None = None  # the paper's formula: a tie counts 0, all pairs are counted
-    p: float | None = None  # of a tau so far from 0 if there were no correlation
+    p: float | None = None  # probability of a tau so far from 0 without correlation
     low: float | None = None
     high: float | None = None
     words: str = ""
@@ -77,7 +77,7 @@ def _tau_b(
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The deviation is that of a sample; None where there is none."""
+    """Mean and sample deviation; None where there is none."""
     if not values:
         return None, None
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
@@ -86,7 +86,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | N
 def mean_interval(
     values: Sequence[float], *, resamples: int, level: float = 0.95, seed: int = 0
 ) -> tuple[float | None, float | None]:
-    """The percentile bootstrap interval of the mean; None where there are too few values."""
+    """The percentile bootstrap interval of the mean; None if there are too few values."""
     if len(values) < 2:
         return None, None
     found = stats.bootstrap(

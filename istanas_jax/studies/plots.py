@@ -1,4 +1,4 @@
-"""The figures of studies, as SVG."""
+"""The plots of studies, as SVG."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ def _panels(count: int, width: float = 3.4, height: float = 3.0):
 
 
 def scatter(rows: Rows, path: str | os.PathLike) -> None:
-    """Accuracy after training against that in search: a panel per method, a dot per seed."""
+    """Plot accuracy after training against that in search: a panel per method, a dot per seed."""
     if not rows:
         return
     with matplotlib.rc_context(STYLE):
@@ -35,7 +35,7 @@ def scatter(rows: Rows, path: str | os.PathLike) -> None:
 
 
 def dots(rows: Rows, path: str | os.PathLike) -> None:
-    """Test error of every training, against parameters."""
+    """Plot the test error of every training against its parameters."""
     if not rows:
         return
     with matplotlib.rc_context(STYLE):
@@ -60,7 +60,7 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
 
 
 def strips(rows: Rows, path: str | os.PathLike) -> None:
-    """The judge's percentile of every found cell: a strip per method, a dot per seed."""
+    """Plot the judge's percentile of every found cell: a strip per method, a dot per seed."""
     if not rows:
         return
     with matplotlib.rc_context(STYLE):
@@ -80,7 +80,7 @@ def strips(rows: Rows, path: str | os.PathLike) -> None:
 
 
 def over_time(rows: Rows, path: str | os.PathLike) -> None:
-    """Accuracy over time, a colour per method; then the distance of z, a line per node."""
+    """Plot accuracy over time, a colour per method; then the distance of z, a line per node."""
     if not rows:
         return
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -109,7 +109,7 @@ def _first(rows: Rows, method: str) -> Mapping:
 
 
 def _distances(axes, row: Mapping, title: str) -> None:
-    """(epochs, cells, nodes): normal cells solid, reduction cells dashed, the mean in black."""
+    """Plot (epochs, cells, nodes): normal cells solid, reduction dashed, the mean in black."""
     distance = np.asarray(row["distance"], float)
     minutes = row["distance_minutes"]
     for cell, style in enumerate(("-", "--")):
@@ -126,7 +126,7 @@ def _distances(axes, row: Mapping, title: str) -> None:
 
 
 def against_batch(rows: Rows, memory_mb: float | None, path: str | os.PathLike) -> None:
-    """Seconds of an image and memory of a step over the batch size, a line per method."""
+    """Plot seconds per image and memory of a step over the batch size, a line per method."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     if not methods:
         return
