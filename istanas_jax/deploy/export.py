@@ -40,7 +40,7 @@ from istanas_jax.storage.files import remove_leftovers, telling
 WEIGHTS, RELEASE, GENOTYPE = "weights.safetensors", "pytorch_state.npz", "genotype.json"
 PLATFORMS = ("cpu", "cuda", "tpu")
 IMAGES = 3  # random ones, for comparing logits
-# Of the largest logit: sums run in another order. float32 leaves 1e-6, bfloat16 has 8 bits.
+# Relative to the largest logit, as sums run in another order: float32 leaves 1e-6, bfloat16 8 bits.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 
 NAMING = {
@@ -91,7 +91,7 @@ The network was tested on images prepared like this: {preparation}.
 ## `pytorch_state.npz`: the state dict of the authors' PyTorch release
 
     state = {{k: torch.from_numpy(v) for k, v in numpy.load("pytorch_state.npz").items()}}
-    model.load_state_dict(state)  # of the release, with this genotype, without an auxiliary head
+    model.load_state_dict(state)  # the release's model of this genotype, without an auxiliary head
     model.eval()
 
 Images are (B, C, H, W) there, normalised as `network.json` says.
@@ -101,12 +101,12 @@ Images are (B, C, H, W) there, normalised as `network.json` says.
 def export(
     workdir: str | os.PathLike, out: str | os.PathLike, *, run: int = 0, fold: bool = False
 ) -> dict:
-    """Write the trained network of a run into a folder of its own; what is there now, for JSON.
+    """Write the trained network of a run into its own folder; return a description, for JSON.
 
     Args:
-      out: new, empty, or an earlier export, which is replaced.
+      out: a new or empty folder, or an earlier export, which is replaced.
       run: which of the trained networks, if there are several seeds.
-      fold: batch norms folded into convolutions in weights.safetensors and model.stablehlo. The
+      fold: fold batch norms into convolutions in weights.safetensors and model.stablehlo. The
         PyTorch state keeps them, since the release's networks have them.
 
     Every file is read again and its logits compared with the network's before it gets its name.
@@ -158,7 +158,7 @@ def export(
 def logits(
     trained: Trained, variables: dict, images: UInt8[Array, "B H W C"], *, folded: bool = False
 ) -> Float[Array, "B classes"]:
-    """Of pixels of 0 ... 255; `variables` are the network's, or folded ones."""
+    """The logits of pixels of 0 ... 255; `variables` are the network's, or folded ones."""
     x = normalise(images, trained.mean, trained.std)
     if folded:
         return apply_folded(trained.net, variables, x)
@@ -176,7 +176,7 @@ def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:
 
 
 def table(figures: dict) -> str:
-    """What `export` wrote, for people."""
+    """Format what `export` wrote as text for people."""
     rows = []
     for name, file in figures["files"].items():
         difference = file.get("largest_difference")
@@ -197,7 +197,7 @@ def table(figures: dict) -> str:
 
 
 def _claim(out: str | os.PathLike) -> epath.Path:
-    """The folder, empty but for a stub that says whose it is."""
+    """Make the folder empty but for a stub that says whose it is."""
     folder = Workdir(out)
     if folder.path.exists() and not folder.path.is_dir():
         raise ExportError(f"{out} is a file, not a folder")

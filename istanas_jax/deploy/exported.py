@@ -1,4 +1,4 @@
-"""An export as files: network.json says what each of them must be, and nothing else is used.
+"""The files of an export: network.json says what each of them must be, and no others are used.
 
 model.stablehlo is a program, as a config file is: use exports of people you trust. Checksums tell
 that a file is what was written, not who wrote it.
@@ -31,10 +31,10 @@ class Exported(NamedTuple):
     folder: epath.Path
     preparation: Preparation
     class_names: tuple[str, ...]
-    checksums: dict[str, str]  # of the other files, by name
+    checksums: dict[str, str]  # checksums of the other files, by name
 
     def read(self, name: str) -> bytes:
-        """The content of a file of the export, which is as it was written."""
+        """Read a file of the export and check that it is as it was written."""
         path = self.folder / name
         if name not in self.checksums:
             raise ExportError(f"{path} is not a file of the export: {NETWORK} does not list it")
@@ -63,7 +63,7 @@ class Exported(NamedTuple):
 
 
 def open_export(folder: epath.Path) -> Exported:
-    """The export in this folder; an ExportError says in what way it is none."""
+    """Open the export in this folder; an ExportError says why it is none."""
     path = folder / NETWORK
     try:
         about = json.loads(_content(path))
@@ -105,7 +105,7 @@ def _content(path: epath.Path) -> bytes:
 
 
 def signed(about: dict) -> dict:
-    """With a checksum of all else in it."""
+    """The description with a checksum of everything else in it."""
     rest = json.loads(json.dumps({key: about[key] for key in about if key != CHECKSUM}))
     return rest | {CHECKSUM: checksum(json.dumps(rest, sort_keys=True).encode())}
 
@@ -115,7 +115,7 @@ def checksum(content: bytes) -> str:
 
 
 def load_model(content: bytes) -> jax_export.Exported:
-    """What `export.stablehlo` wrote; `.call(images)` gives logits."""
+    """Load what `export.stablehlo` wrote; `.call(images)` gives logits."""
     check_flatbuffers()
     return jax_export.deserialize(bytearray(content))
 

@@ -36,7 +36,7 @@ def fold_batch_norms(variables: dict, net: TargetNet) -> dict:
     kept = dict(stats)
     for module, layers in module_layers(net):
         left = []
-        kernels: Shapes = {}  # of the layer before
+        kernels: Shapes = {}  # kernels of the layer before
         for step in steps(layers, 1):  # shapes do not matter here
             if step.norm is not None and kernels:
                 moments = _moments(stats, module, step.norm)

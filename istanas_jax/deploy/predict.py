@@ -39,16 +39,15 @@ class _Network(NamedTuple):
 def predict(
     source: str | os.PathLike, paths: Iterable[str | os.PathLike], *, top: int = 3
 ) -> Iterator[Prediction]:
-    """What the network sees in each image, in the order of the paths.
+    """Yield a prediction for each image, in the order of the paths.
 
     Args:
-      source: the folder of a finished run, of an export, or an export's model.stablehlo; of an
-        export only that file and network.json are read.
-      paths: image files, or folders, of which all images are taken, those in folders inside too.
+      source: the folder of a finished run, of an export, or an export's model.stablehlo; only that
+        file and network.json of an export are read.
+      paths: image files, or folders, whose images are taken, those in folders inside too.
       top: how many classes to name, at least 1; all of them if there are fewer.
 
-    Images are prepared as those were that the network was tested on. A DataError names one that
-    cannot be read.
+    Images are prepared as the test images were. A DataError names an image that cannot be read.
     """
     if top < 1:
         raise DataError(f"top is {top}: name at least 1 class")
@@ -73,7 +72,7 @@ def predict(
 
 
 def lines(predictions: Iterable[Prediction], *, as_json: bool = False) -> Iterator[str]:
-    """A line per image, for people or as JSON."""
+    """Format a line per image, for people or as JSON."""
     for path, names, probabilities in predictions:
         pairs = list(zip(names, probabilities, strict=True))
         if as_json:
@@ -106,7 +105,7 @@ def _load_export(folder: epath.Path) -> _Network:
 
 
 def _image_files(paths: Iterable[str | os.PathLike]) -> list[Path]:
-    """Files as they are named; of folders the images, hidden ones passed over."""
+    """The files named, and for folders the images in them except hidden ones."""
     files = []
     for path in map(Path, paths):
         if not path.exists():
@@ -127,7 +126,7 @@ def _hidden(path: Path) -> bool:
 
 
 def _read(files: list[Path], batch: int, prepare: Preparation) -> np.ndarray:
-    """The images, and black ones up to a whole batch: another number would compile again."""
+    """Read images and fill the batch with black ones: another number would compile again."""
     images = np.zeros((batch, *prepare.shape), np.uint8)
 
     def read(n: int) -> None:

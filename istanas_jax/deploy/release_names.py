@@ -46,9 +46,9 @@ _MOMENTS = ("running_mean", "running_var")  # in the order of our statistics
 class Correspondence(NamedTuple):
     """An array of the release and its place in our variables."""
 
-    name: str  # in the release
-    path: Path  # of our variable, its collection first
-    shape: Shape  # of our whole variable
+    name: str  # name in the release
+    path: Path  # path of our variable, its collection first
+    shape: Shape  # shape of our whole variable
     index: tuple[int, ...] = ()  # the part of it that the array fills
 
     @property
@@ -95,7 +95,7 @@ def _numbers(layers: Layers, form: str = "op.{}") -> list[str]:
 
 
 def _module(layers: Layers, names: Iterable[str]) -> _Module:
-    """Names of weights, given those of the layers."""
+    """The release's names of a module's weights, given those of its layers."""
     kernels, norms = {}, []
     halving = any(isinstance(layer, FactorisedReduction) for layer in layers)
     for step, name in zip(steps(layers, 1), names, strict=True):  # shapes do not matter here

@@ -48,7 +48,7 @@ METHODS = _all_methods()
 
 
 def find_method(name: str) -> type:
-    """The class of a method; its file is imported only now."""
+    """The class of a method; its file is imported only when it is asked for."""
     if name not in METHODS:
         raise ValueError(f"search.method is {name!r}, there are: {', '.join(METHODS)}")
     entry = METHODS[name]

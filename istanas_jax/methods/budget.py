@@ -21,7 +21,7 @@ from istanas_jax.space.connections import (
 )
 
 KINDS = ("parameters", "multiply_adds")
-HALVINGS = 60  # of the interval that holds the price of a unit of cost
+HALVINGS = 60  # how often the interval of the price of a unit of cost is halved
 
 
 class Budget:
@@ -76,8 +76,8 @@ class Budget:
         support: Int[np.ndarray, "2 nodes s"],
         frozen: Bool[np.ndarray, "2 nodes"],
     ) -> tuple[Int[np.ndarray, "2 nodes s"], bool]:
-        """The support itself if it is within the budget, else the best that is; and whether the
-        budget decided. Frozen nodes keep theirs."""
+        """Return the support if it is within the budget, else the best that is, and whether the
+        budget decided. Frozen nodes keep their connections."""
         if np.all(self.total(support) <= self.limits):
             return support, False
         scores = [
@@ -109,7 +109,7 @@ class Budget:
         return picked, True
 
     def _by_price(self, scores, fixed: dict) -> dict:
-        """Each node its best choice when cost has a price, the lowest that keeps the budget."""
+        """Give each node its best choice at the lowest price of cost that keeps the budget."""
         weight = 1 / np.where(np.isfinite(self.limits), self.limits, np.inf)
 
         def at(price: float) -> dict:
@@ -157,7 +157,7 @@ class Budget:
 
 
 def _picks(node: int, s: int, distinct: bool) -> Int[np.ndarray, "choices s"]:
-    """All that a node may choose, each choice in rising order."""
+    """All choices of a node, each in rising order."""
     picks = np.array(list(combinations(range(num_candidates(node)), s)))
     if distinct:
         predecessors = split_index(picks)[0]
@@ -166,7 +166,7 @@ def _picks(node: int, s: int, distinct: bool) -> Int[np.ndarray, "choices s"]:
 
 
 def _connection_costs(net: TargetNet, image_size: int, nodes: int) -> list[list[np.ndarray]]:
-    """Per cell type and node: (candidates, 2), summed over the cells of that type."""
+    """Costs per cell type and node, (candidates, 2), summed over the cells of that type."""
     costs = [[np.zeros((num_candidates(j), 2), np.int64) for j in range(nodes)] for _ in range(2)]
     regime = REGIMES[net.regime]
     for plan, outer, inner in cell_places(net, image_size):

@@ -53,7 +53,7 @@ class Method(StepRules):
 
         Args:
           stage: which of several searches, if the method has stages.
-          found: the `outcome` of the stage before it.
+          found: the `outcome` of the previous stage.
         """
         self.config, self.steps_per_epoch, self.stage = config, steps_per_epoch, stage
         self.cells, self.epochs = self.sizes()
@@ -95,10 +95,10 @@ class Method(StepRules):
     def snapshot(self, arch) -> Snapshot:
         """z of all candidates, the support a genotype would have, its coefficients, and `frozen`.
 
-        Shapes as in `architecture.ArchState`.
+        Shapes are those of `architecture.ArchState`.
         """
 
-    # On the host; `search` is the task of `search.Search`.
+    # These run on the host; `search` is a `schedules.search.Search`.
 
     def define_programs(self, search) -> None:
         """Define the programs that are compiled besides the step and the evaluation."""
@@ -109,8 +109,8 @@ class Method(StepRules):
         self._snapshot = devices.compile(self._snapshot.lower(state.arch))
 
     def begin_search(self) -> None:
-        """Forget the search before: another one follows."""
-        self.reports: deque = deque()  # of what was done between steps, not looked at yet
+        """Forget the previous search: another one follows."""
+        self.reports: deque = deque()  # about what was done between steps, not inspected yet
 
     def first_variables(self, search, key: jax.Array) -> Any:
         """The variables a search starts from; raises if they cannot be used."""
@@ -135,14 +135,14 @@ class Method(StepRules):
         return np.asarray(jax.device_get(self._snapshot(state.arch)["support"]))
 
     def end_epoch(self, search, state: SearchState) -> dict:
-        """Figures of the architecture for the row of the epoch that ends here."""
+        """What the row of the epoch that ends here says of the architecture."""
         return {}
 
     def inspect_report(self, search, step: int, report: dict) -> None:
         """Inspect a report that `between_steps` queued; raise if the search cannot go on."""
 
     def record_report(self, search, step: int, report: dict | None, shown: Snapshot) -> None:
-        """For the replay: what changed, and how things stand between two epochs."""
+        """Write a row of the replay if connections changed, and at the beginning of every epoch."""
         epoch = step // self.steps_per_epoch
         row: ReplayRow = {"phase": search.name, "step": step, "epoch": epoch, **shown}
         row |= search.seen(step, shown["support"].tolist())
@@ -162,7 +162,7 @@ class Method(StepRules):
         return ""
 
     def outcome(self, search, state: SearchState) -> dict:
-        """At the end: support and coefficients found, nodes frozen, and how well they do."""
+        """The result of a search: support, coefficients, frozen nodes, loss and accuracy."""
         shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
         figures = search.evaluate(state, search.monitored)
         return {
@@ -174,5 +174,5 @@ class Method(StepRules):
 
 
 def after_warmup(epochs: int, steps_per_epoch: int, step: Int[Array, ""]) -> Bool[Array, ""] | None:
-    """Whether the architecture moves, if W is alone for so many epochs."""
+    """Whether the architecture moves at this step, if only W does for so many epochs."""
     return step >= epochs * steps_per_epoch if epochs else None

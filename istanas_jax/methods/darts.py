@@ -21,7 +21,7 @@ from istanas_jax.training.states import SearchState, Totals
 
 
 class Darts(TableMethod):
-    """First order."""
+    """DARTS with the first-order approximation."""
 
     name = "darts"
     title = "DARTS (1st order)"
@@ -33,7 +33,7 @@ class Darts(TableMethod):
 def unrolled_step(
     state: SearchState, b_images, b_labels, w_images, w_labels, *, adam, sgd, **fixed
 ) -> tuple[SearchState, Totals]:
-    """An update of alpha at the W after the coming step, then this step of W."""
+    """Update alpha at the W after the coming step, then take this step of W."""
     weights, recipe, method = state.weights, fixed["recipe"], fixed["method"]
     w_batch = (
         recipe.draw_augmentation(weights.key(streams.WEIGHTS_IMAGES), w_images),
@@ -61,7 +61,7 @@ def unrolled_step(
 
 
 class SecondOrder(Darts):
-    """Second order."""
+    """DARTS with the second-order gradient."""
 
     name = "darts_second_order"
     title = "DARTS (2nd order)"

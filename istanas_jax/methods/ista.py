@@ -127,11 +127,11 @@ class Ista(Method):
         return {"support": arch.support, "coefficients": weigh(arch)}
 
     def _coefficients(self, arch: ArchState) -> Float[Array, "cells nodes s"]:
-        """In training, in evaluation and of what is found the same ones."""
+        """The coefficients, the same in training, in evaluation and in the result."""
         return coefficients(arch, implicit_lam=self.coding.lam if self.implicit else None)
 
     def keep_inactive_weights(self, net: SuperNet, arch: ArchState, before, after):
-        """Only the active weights, and their momentum, move (in Algorithm 2 scales once frozen)."""
+        """Only active weights and their momentum move; in Algorithm 2, scales once frozen."""
         return keep_inactive(net, arch.support, before, after, frozen=arch.frozen)
 
     def initial_state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
@@ -183,7 +183,7 @@ class Ista(Method):
         return self._told(search, *self._within_budget(recovery.arch))
 
     def _within_budget(self, arch: ArchState) -> tuple[ArchState, int]:
-        """With the support that the budget allows; how many nodes it decided about."""
+        """Replace the support by one within the budget; also return how many nodes changed."""
         if self.budget is None:
             return arch, 0
         z, support, frozen = jax.device_get((arch.z, arch.support, arch.frozen))
@@ -195,7 +195,7 @@ class Ista(Method):
         return arch.replace(support=jax.device_put(chosen, arch.support.sharding)), nodes
 
     def _told(self, search, arch: ArchState, nodes: int) -> ArchState:
-        """The same, once it is said that the budget decided about so many nodes."""
+        """Say that the budget decided about so many nodes, if any; return `arch` as it is."""
         if nodes:
             search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
             search.say(f"{search.name}: the budget decided about {nodes} nodes")
@@ -211,7 +211,7 @@ class Ista(Method):
         return self._next
 
     def between_steps(self, search, state: IstaState, step: int) -> IstaState:
-        """Recovery when it is due; freezing between epochs."""
+        """Recover z when it is due; freeze nodes between epochs."""
         report = None
         if step and step % self.every == 0:
             state, report = self._recover_now(search, state, step)
@@ -224,7 +224,7 @@ class Ista(Method):
         return state
 
     def _recover_now(self, search, state: IstaState, step: int) -> tuple[IstaState, dict]:
-        """The state with z and support as they are recovered before this step."""
+        """Update z and support by the recovery before this step; also return its report."""
         found, self._next = self._recovered(state, step), None
         if self.config.search.sync_norms:
             # Then operations wait for each other: devices that disagree would wait forever.
@@ -233,7 +233,7 @@ class Ista(Method):
         return state.replace(arch=arch, uncertified=found.uncertified), found.report
 
     def outcome(self, search, state: IstaState) -> dict:
-        """After a last recovery, so that the last updates of b count too."""
+        """The result after a last recovery, so that the last updates of b count too."""
         if not np.all(state.arch.frozen):
             step = int(state.step)
             state, report = self._recover_now(search, state, step)
@@ -242,20 +242,20 @@ class Ista(Method):
         return super().outcome(search, state)
 
     def _recovered_in_epoch(self, step: int) -> bool:
-        """Whether z is recovered in the epoch that ends here: else it has not come to rest."""
+        """Whether z was recovered in the epoch that ends here; if not, nothing can freeze."""
         return step // self.every > (step - self.steps_per_epoch) // self.every
 
     def support_now(self, state: IstaState) -> Int[np.ndarray, "cells nodes s"]:
-        """After the recovery that is due, if one is."""
+        """The support after the recovery that is due, if one is."""
         step = int(state.step)
         if step % self.every == 0:
             state = state.replace(arch=self._recovered(state, step).arch)
         return super().support_now(state)
 
     def end_epoch(self, search, state: IstaState) -> dict:
-        """How far each z goes in this epoch, by which nodes freeze.
+        """How far each z moved in this epoch, which decides about freezing.
 
-        Up to the recovery that is due after it.
+        The recovery that is due after the epoch counts.
         """
         step = int(state.step)
         if not self._recovered_in_epoch(step):
@@ -264,7 +264,7 @@ class Ista(Method):
         return {"distance": np.asarray(self._distance(arch, state.z_epoch)).tolist()}
 
     def inspect_report(self, search, step: int, report: dict) -> None:
-        """Raise if the recovery is not to be trusted."""
+        """Raise if the recovery cannot be trusted."""
         check_agreement(search, step, report["supports"])
         search.notes["changed"] = search.notes.get("changed", 0) + self.changed
         if uncertified := int(report["uncertified"]):

@@ -33,13 +33,13 @@ class IstaState(SearchState):
 
 
 class Recovered(NamedTuple):
-    """A recovery, within the budget."""
+    """A recovery whose support is within the budget."""
 
     step: int  # before which it is due
     arch: ArchState
     uncertified: Int[Array, ""]
     report: dict[str, Array]
-    nodes: int  # that the budget decided about
+    nodes: int  # how many the budget decided about
 
 
 def recovery_step(
@@ -66,7 +66,7 @@ def recovery_step(
 def epoch_step(
     state: IstaState, *, coding: Coding, freezing: Freezing
 ) -> tuple[IstaState, Float[Array, "cells nodes"]]:
-    """Between epochs: freeze the nodes whose z stood still; the distance that each z went."""
+    """Freeze, between epochs, the nodes whose z stood still; return how far each z moved."""
     distance = distance_moved(state.arch, state.z_epoch, coding=coding)
     arch = freeze(state.arch, distance, freezing)
     return state.replace(arch=arch, z_epoch=settled(state.arch, coding)), distance
@@ -75,7 +75,7 @@ def epoch_step(
 def distance_moved(
     arch: ArchState, z_epoch: Float[Array, "cells nodes n"], *, coding: Coding
 ) -> Float[Array, "cells nodes"]:
-    """How far each z is from what it was when the epoch began."""
+    """How far each z is from where it was when the epoch began."""
     return jnp.linalg.norm(settled(arch, coding) - z_epoch, axis=-1)
 
 

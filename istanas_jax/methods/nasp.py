@@ -25,7 +25,7 @@ from istanas_jax.training.states import TrainState
 
 
 class Nasp(TableMethod):
-    """Dense for alpha, sparse for W."""
+    """NASP: its network is dense for alpha and sparse for W."""
 
     name = "nasp"
     title = "NASP"

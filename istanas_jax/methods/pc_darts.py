@@ -17,7 +17,7 @@ from istanas_jax.space.connections import edge_index
 
 
 class PCDarts(TableMethod):
-    """alpha = {"alpha": of operations, "beta": of edges}."""
+    """PC-DARTS; its trainable part has "alpha" for operations and "beta" for edges."""
 
     name = "pc_darts"
     title = "PC-DARTS"
@@ -33,7 +33,7 @@ class PCDarts(TableMethod):
         }
 
     def edges(self, alpha) -> Float[Array, "types edges"]:
-        """Softmax over the edges into each node."""
+        """A softmax over the edges into each node."""
         parts = [
             jax.nn.softmax(alpha["beta"][:, edge_index(node, 0) : edge_index(node + 1, 0)], -1)
             for node in range(self.nodes)

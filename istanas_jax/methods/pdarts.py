@@ -30,7 +30,7 @@ from istanas_jax.training.states import TrainState
 
 
 class PDarts(TableMethod):
-    """One stage; `found` is what the one before it gave.
+    """One stage of P-DARTS; `found` is the outcome of the previous one.
 
     Candidates are entries of alpha: 0 for the zero operation, 1 + op for the others.
     """
@@ -74,7 +74,7 @@ class PDarts(TableMethod):
         return after_warmup(self.warmup, self.steps_per_epoch, step)
 
     def dropout_rate(self, step: Int[Array, ""]) -> Float[Array, ""]:
-        """Falls linearly while W is alone, then exponentially."""
+        """The rate falls linearly while only W is trained, then exponentially."""
         epoch = step // self.steps_per_epoch
         alone = (self.epochs - epoch - 1) / self.epochs
         moving = jnp.exp(-self.settings.dropout_decay * (epoch - self.warmup))
@@ -102,7 +102,7 @@ class PDarts(TableMethod):
 
 
 def best_candidates(alpha, mask, keep: int) -> list[list[list[int]]]:
-    """Per cell type and edge the `keep` entries of largest alpha among those that exist."""
+    """The `keep` existing entries of largest alpha, per cell type and edge."""
     order = np.argsort(-np.where(mask, alpha, -np.inf), -1, kind="stable")[..., :keep]
     return np.sort(order, -1).tolist()
 
@@ -110,7 +110,7 @@ def best_candidates(alpha, mask, keep: int) -> list[list[list[int]]]:
 def limit_skips(table: np.ndarray, nodes: int, s: int, most: int):
     """`strongest`, with at most so many skip-connections in the normal cell.
 
-    As long as there are more, the weakest of them is taken out of the table.
+    While there are more, the weakest of them is taken out of the table.
     """
     table = table.copy()
     while True:

@@ -25,7 +25,7 @@ from istanas_jax.training.states import SearchState
 
 @flax.struct.dataclass
 class RandomArch:
-    """All genotypes, which of them is trained now, and how those before it did."""
+    """All genotypes, which of them is trained now, and how the earlier ones did."""
 
     supports: Int[Array, "genotypes types nodes s"]
     now: Int[Array, ""]
@@ -34,7 +34,7 @@ class RandomArch:
 
 
 class RandomSearch(Method):
-    """Nothing of the architecture is trained."""
+    """Random search: nothing of the architecture is trained."""
 
     name = "random"
     title = "random search"
@@ -56,7 +56,7 @@ class RandomSearch(Method):
         return optax.identity()
 
     def init_variables(self, key: jax.Array) -> RandomArch:
-        """Each node takes s of its candidates, all with equal probability."""
+        """Draw s candidates for each node, all with equal probability."""
         longest = max_candidates(self.nodes)
         draws = jax.random.uniform(key, (self.genotypes, 2, self.nodes, longest))
         own = np.arange(longest) < num_candidates(np.arange(self.nodes))[:, None]
@@ -85,7 +85,7 @@ class RandomSearch(Method):
         }
 
     def between_steps(self, search, state: SearchState, step: int) -> SearchState:
-        """When a share is over: judge, and begin with the next genotype."""
+        """When a share is over, judge its genotype and begin with the next."""
         report = None
         if step and step % (self.epochs_of_w * self.steps_per_epoch) == 0:
             arch = self._judged(search, state)
@@ -105,7 +105,7 @@ class RandomSearch(Method):
         return state
 
     def _judged(self, search, state: SearchState) -> RandomArch:
-        """With the figures of the genotype that is trained now, on the host."""
+        """Add the accuracy of the genotype that is trained now, on the host."""
         arch = jax.device_get(state.arch)
         figures = search.evaluate(state, search.monitored)
         accuracy, loss = arch.accuracy.copy(), arch.loss.copy()

@@ -1,4 +1,4 @@
-"""What a value of a config may be: each kind of range is a rule, with the words that say so.
+"""What a value of a config may be: a range is a rule, with the words that say so.
 
 Methods give the ranges of their own hyper-parameters, `config.bounds` those of all other keys.
 """
@@ -40,7 +40,7 @@ def even(low: int, high: int) -> Rule:
 
 
 def number(low: float, high: float) -> Rule:
-    """From low to high, both included."""
+    """A number from low to high, both included."""
     return Rule(
         lambda value: is_number(value) and low <= value <= high,
         f"a number from {low:g} to {high:,g}",
@@ -48,7 +48,7 @@ def number(low: float, high: float) -> Rule:
 
 
 def positive(high: float) -> Rule:
-    """Above 0, up to high."""
+    """A number above 0, up to high."""
     return Rule(
         lambda value: is_number(value) and 0 < value <= high,
         f"a number above 0, at most {high:,g}",
@@ -56,7 +56,7 @@ def positive(high: float) -> Rule:
 
 
 def each(rule: Rule, lengths: Container[int] = range(10_000)) -> Rule:
-    """Several values; `lengths` says how many there may be."""
+    """Several values, each by this rule; `lengths` says how many there may be."""
     return Rule(
         lambda values: (
             isinstance(values, tuple | list)

@@ -15,7 +15,7 @@ from istanas_jax.space.genotype import Genotype
 
 
 class ReplayRow(TypedDict):
-    """Arrays are lists once they are read from the file; `n` is padded to the last node's."""
+    """One row; arrays become lists in the file, and `n` is padded to the last node's."""
 
     phase: str  # "search 0"
     step: int  # before which the architecture stands like this
@@ -24,7 +24,7 @@ class ReplayRow(TypedDict):
     support: Int[ndarray, "cells nodes s"]  # flat indices, strongest first
     coefficients: Float[ndarray, "cells nodes s"]
     frozen: Bool[ndarray, "cells nodes"]
-    distance: NotRequired[Float[ndarray, "cells nodes"]]  # from the z before this recovery
+    distance: NotRequired[Float[ndarray, "cells nodes"]]  # how far z moved in this recovery
     kkt: NotRequired[Float[ndarray, "cells nodes"]]  # residual of the LASSO, in lambda
     budget_decided: NotRequired[bool]  # the support is not the recovered one: that is too large
     weight_free: NotRequired[list[int]]  # connections without weights, per cell

@@ -22,7 +22,7 @@ def accuracy_of(schedule: str, *, holds_out: bool) -> str:
 
 
 def named_accuracy(on: str, figures: Mapping[str, float]) -> dict[str, Any]:
-    """For search_N.json, of an evaluation on these images."""
+    """An evaluation on these images, under the keys of search_N.json."""
     return {"accuracy_of": on, "accuracy": figures["accuracy"], "loss": figures["loss"]}
 
 

@@ -18,7 +18,7 @@ from istanas_jax.training.states import TrainState
 
 
 class Snas(TableMethod):
-    """Joint descent on the images of W; those of the architecture only judge."""
+    """SNAS: joint descent on the images of W; those of the architecture only judge."""
 
     name = "snas"
     title = "SNAS"

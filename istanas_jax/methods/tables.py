@@ -93,7 +93,7 @@ class TableMethod(Method):
         }
 
     def between_steps(self, search, state: SearchState, step: int) -> SearchState:
-        """Between epochs, remember what a genotype would be."""
+        """Remember, between epochs, what a genotype would be."""
         if step % self.steps_per_epoch == 0:
             shown = self._snapshot(state.arch)
             # Copied, since the step gives its state up.
@@ -115,9 +115,9 @@ def softmax_table(alpha: Float[Array, "types edges entries"]) -> Table:
 def strongest(
     table: Table, nodes: int, s: int
 ) -> tuple[Int[Array, "types nodes s"], Float[Array, "types nodes s"]]:
-    """DARTS, Section 2.4: of each edge its best operation, of each node the s best edges.
+    """DARTS, Section 2.4: take each edge's best operation and each node's s best edges.
 
-    As flat indices, strongest first, and their weights.
+    Returns flat indices, strongest first, and their weights.
     """
     supports, weights = [], []
     for node in range(nodes):
@@ -130,7 +130,7 @@ def strongest(
 
 
 def by_node(table: Table, nodes: int) -> Float[Array, "types nodes n"]:
-    """The table as z is laid out: a node's candidates in the order of flat indices, then 0."""
+    """Lay the table out as z is: a node's candidates in the order of flat indices, then 0."""
     rows = [
         table[:, edge_index(node, 0) : edge_index(node + 1, 0)].reshape(len(table), -1)
         for node in range(nodes)

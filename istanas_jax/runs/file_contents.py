@@ -26,7 +26,7 @@ def _is_genotype(value: Any) -> bool:
 
 
 def _is_measured(value: Any) -> bool:
-    """A number, or what `metrics` writes for one that JSON has not."""
+    """Whether it is a number, or what `metrics` writes for NaN and infinities."""
     return ANY_NUMBER.good(value) or value in ("nan", "inf", "-inf")
 
 
@@ -76,7 +76,7 @@ SHAPES: dict[str, Any] = {
         "seconds": SECONDS,
         "accuracy?": MEASURED,
         "accuracy_of?": one_of(*IMAGES),
-        "heldout_accuracy?": MEASURED,  # of earlier versions
+        "heldout_accuracy?": MEASURED,  # written by earlier versions
         "seed?": COUNT,
         "stopped?": _or_null(TEXT),
     },
@@ -112,7 +112,7 @@ ROW = {
 
 
 def faults(name: str, value: Any) -> Iterator[str]:
-    """What is wrong with the content of the file of this name, in words."""
+    """Say what is wrong with the content of the file of this name."""
     for pattern, shape in SHAPES.items():
         if re.fullmatch(pattern, name):
             yield from _faults(value, shape, "")
@@ -121,7 +121,7 @@ def faults(name: str, value: Any) -> Iterator[str]:
 
 
 def row_faults(row: Any) -> Iterator[str]:
-    """The same for a row of metrics.jsonl or replay.jsonl."""
+    """Say what is wrong with a row of metrics.jsonl or replay.jsonl."""
     return _faults(row, ROW, "")
 
 

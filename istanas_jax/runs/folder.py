@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, and that it belongs to this run."""
+"""A run's folder: what is in it, and the check that it belongs to this run."""
 
 import fcntl
 import json
@@ -30,8 +30,8 @@ DATA = "data.json"  # what the images of a run are known by
 METRICS = "metrics.jsonl"  # a row per epoch
 REPLAY = "replay.jsonl"  # a row per recovery: see `methods.replay_row`
 GENOTYPE = "genotype.json"  # the cells found, or given
-SIZES = "sizes.json"  # of the target net with these cells
-RESULT = "result.json"  # of a run that has come to its end
+SIZES = "sizes.json"  # size of the target net with these cells
+RESULT = "result.json"  # written when a run has ended
 CURVES, REPORT = "curves.svg", "report.html"
 CELLS = "cells"  # their pictures
 CHECKPOINTS = "checkpoints"  # a folder per phase
@@ -97,7 +97,7 @@ class Workdir:
             )
 
     def _names(self) -> list[str]:
-        """What is in the folder; the first look at it, so it says what is wrong with it."""
+        """The names in the folder; this is the first look at it, so it says what is wrong."""
         try:
             if not self.path.exists():
                 return []
@@ -110,7 +110,7 @@ class Workdir:
             raise WorkdirError(
                 f"{self.path} needs the package gcsfs, see requirements-tpu.txt"
             ) from None
-        except Exception as error:  # of a bucket: of almost any type
+        except Exception as error:  # a bucket raises errors of almost any type
             raise WorkdirError(f"cannot read {self.path}: {error}") from error
 
     @contextmanager
@@ -146,7 +146,7 @@ class Workdir:
             raise
 
     def _missing_folders(self) -> list[epath.Path]:
-        """Those that have to be made, the innermost first."""
+        """The folders that have to be made, the innermost first."""
         path = epath.Path(os.path.abspath(self.path))
         return [folder for folder in (path, *path.parents) if not folder.exists()]
 
@@ -161,7 +161,7 @@ class Workdir:
         return any(step.name.isdigit() for step in steps)
 
     def _clear(self) -> None:
-        """Take away what a run writes before it has done anything."""
+        """Remove what a run writes before it has done anything."""
         for name in FIRST_FOLDERS:
             if (self.path / name).exists():
                 (self.path / name).rmtree()
@@ -172,10 +172,10 @@ class Workdir:
                     unfinished.unlink()
 
     def _begin(self, config: ConfigDict) -> None:
-        """The first write, so it says what is wrong with the folder or bucket."""
+        """Make the folder's first write, which says what is wrong with the folder or bucket."""
         try:
             self.write(self.config_file, _plain(config))
-        except Exception as error:  # of a bucket: of almost any type
+        except Exception as error:  # a bucket raises errors of almost any type
             hint = ", or there is no such bucket" if in_bucket(self.path) else ""
             raise WorkdirError(f"cannot write to {self.path}{hint}: {error}") from error
 
@@ -199,7 +199,7 @@ class Workdir:
                 self._lock = None
 
     def check_own(self) -> None:
-        """Raise if the folder was taken away from the run that works in it."""
+        """Raise if the folder was removed or taken over while the run works in it."""
         if not self._is_own():
             raise WriteError(f"{self.path} was deleted or replaced while its run was going")
 
@@ -236,14 +236,14 @@ class Workdir:
         return value
 
     def write(self, name: str, value: Any) -> None:
-        """A JSON file, whole or not at all."""
+        """Write a JSON file, whole or not at all."""
         if self.writes:
             self.check_own()
             write_whole(self.path / name, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def _remedy(name: str) -> str:
-    if name.endswith(CONFIG):  # that of a study, too
+    if name.endswith(CONFIG):  # a study's config, too
         return "restore it from a copy, or choose another folder"
     if name == "network.json":
         return "export the network again"
@@ -255,7 +255,7 @@ def _plain(config: ConfigDict) -> dict:
 
 
 def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
-    """`key was X, is Y` for everything that matters and is not the same."""
+    """`key was X, is Y` for every key that matters and has changed."""
     flat_before, flat_now = flat(before), flat(now)
     missing = object()
     said = []
@@ -268,14 +268,14 @@ def _differences(before: dict, now: dict, free: tuple[str, ...]) -> list[str]:
 
 
 def phase_epochs(config: dict, title: str) -> int | None:
-    """The epochs of a phase, by what config.json holds; a method may have its own."""
+    """The epochs of a phase according to config.json; a method may have its own."""
     part = config.get(part_of(name_in(title))) or {}
     own = part.get(part.get("method")) or {}
     return own.get("epochs", part.get("epochs"))
 
 
 def flat(tree: dict, prefix: str = "") -> dict[str, Any]:
-    """The values of a nested config, by `part.key`."""
+    """The values of a nested config by `part.key`."""
     values = {}
     for key, value in tree.items():
         if isinstance(value, dict):

@@ -9,7 +9,7 @@ class Interrupted(Exception):
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
-        self.number = number  # of the signal
+        self.number = number  # number of the signal
 
 
 class Stop:

@@ -27,15 +27,15 @@ AHEAD = 2
 
 
 class Task(Protocol):
-    """What a phase adds to the loop."""
+    """What a phase brings to the loop."""
 
     phase: Phase
     name: str  # the title of the phase
     epochs: int
     steps_per_epoch: int
     batch: int
-    notes: dict[str, Any]  # of the epoch so far, JSON-able; kept in checkpoints
-    memory: dict[str, Any]  # of the whole phase, the same; "stopped" in it ends the phase
+    notes: dict[str, Any]  # about the epoch so far, JSON-able; kept in checkpoints
+    memory: dict[str, Any]  # the same for the whole phase; "stopped" in it ends the phase
     origin: dict[str, Any]  # JSON-able: what its checkpoints are of, besides the config
     finished: bool  # set by `before`: there is nothing left to do
 
@@ -48,7 +48,7 @@ class Task(Protocol):
     def step(self, state, *batch) -> tuple[Any, Totals]: ...
 
     def end_epoch(self, state) -> tuple[Any, dict[str, Any]]:
-        """The state for the next epoch, and figures of this one; `heldout_accuracy` is a score."""
+        """The state for the next epoch, and results of this one; `heldout_accuracy` is a score."""
 
     def check(self, step: int) -> None:
         """Raise if something went wrong up to this step that the loss does not show."""
@@ -59,7 +59,7 @@ class Task(Protocol):
 
 
 class Seconds:
-    """Where the time goes, by name."""
+    """Measures where the time goes, by name."""
 
     def __init__(self):
         self.spent: dict[str, float] = defaultdict(float)
@@ -74,7 +74,7 @@ class Seconds:
 
 
 class Fitted(NamedTuple):
-    """What `fit` gives."""
+    """The result of `fit`."""
 
     state: Any
     seconds: dict[str, float]  # all in all and by kind, those of earlier sessions too
@@ -84,7 +84,7 @@ def fit(task: Task, state, session: Session) -> Fitted:
     """Train to the end of the task's epochs, from where its last checkpoint stands.
 
     Args:
-      state: as at the very start.
+      state: the state before the first step, used if there is no checkpoint.
     """
     settings = session.config.checkpoint
     with Checkpoints(
@@ -108,7 +108,7 @@ class _Fit:
         self.begin = time.perf_counter()
         self.score: float | None = None
         self.pending: deque[tuple[int, Totals, Any]] = deque()
-        self.agreed = np.zeros(2, np.int32)  # by all hosts: `_wishes`
+        self.agreed = np.zeros(2, np.int32)  # what all hosts agreed on: `_wishes`
         self.recent: deque[tuple[float, int]] = deque(maxlen=50)
 
     def run(self, state):
@@ -136,7 +136,7 @@ class _Fit:
         return self.task.finished or "stopped" in self.task.memory
 
     def _epoch(self, state, step: int):
-        """To the end of the epoch that this step is in."""
+        """Train to the end of the epoch that this step is in."""
         for batch in self._timed_batches(*divmod(step, self.task.steps_per_epoch)):
             with self.seconds.of("recovery"):
                 state = self.task.before(state, step)
@@ -212,7 +212,7 @@ class _Fit:
         return f"the last good checkpoint is {self.checkpoints.folder / str(step)}"
 
     def _rate(self) -> float:
-        """Images per second over the last steps."""
+        """The images per second over the last steps."""
         (begin, first), (end, last) = self.recent[0], self.recent[-1]
         return self.task.batch * (last - first) / (end - begin) if last > first else 0.0
 
@@ -247,10 +247,10 @@ class _Fit:
         return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(kinds)}
 
     def _wishes(self) -> Int[np.ndarray, " 2"]:
-        """What this host wants: a checkpoint, by its clock, and to stop, by the signal it was sent.
+        """What this host wants: a checkpoint if its clock says so, a stop if it got a signal.
 
-        Hosts act on these alike, or they would wait for each other: on the largest of all hosts',
-        known when the step is done that they were sent along with.
+        All hosts must act alike, or they would wait for each other. So each acts on the largest
+        wish of all hosts, which is known when the step that carried the wishes is done.
         """
         stop = self.session.stop.signal or 0
         return np.array([is_leader() and self.checkpoints.due_by_clock(), stop], np.int32)

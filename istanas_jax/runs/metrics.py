@@ -23,7 +23,7 @@ from istanas_jax.storage.files import GrowingFile, write_whole
 
 
 class MetricsLog:
-    """Appends rows to a file of WORKDIR; a last line that was only half written is dropped.
+    """Appends rows to a file in WORKDIR; a last line that was only half written is dropped.
 
         with MetricsLog(workdir) as log:
             log.rewind("search 0", step)  # when resuming
@@ -34,7 +34,7 @@ class MetricsLog:
 
     Args:
       workdir: a folder, which is made, or a gs:// address, where a row costs a file of all rows.
-      name: of the file.
+      name: name of the file.
       writes: False for all but one process of a run: their rows go nowhere.
     """
 
@@ -54,7 +54,7 @@ class MetricsLog:
         self._file = GrowingFile(self.path)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Appends one row. NaN and infinities become strings: JSON has no numbers for them."""
+        """Append one row. NaN and infinities become strings: JSON has no numbers for them."""
         if not self.writes:
             return
         plain = _plain(row)
@@ -63,7 +63,7 @@ class MetricsLog:
             self._event_file(plain["phase"]).scalars(plain["step"], _scalars(plain))
 
     def rewind(self, phase: str, step: int) -> None:
-        """Forgets the rows of this phase after `step`; those of other phases stay."""
+        """Forget the rows of this phase after `step`; those of other phases stay."""
         if not self.writes:
             return
         rows = list(_lines(self.path.read_bytes(), self.path))
@@ -99,7 +99,7 @@ def read(path: str | os.PathLike) -> list[dict]:
 
 
 def _lines(content: bytes, path):
-    """Yields each whole line and its row. A bad line is forgiven in last place only."""
+    """Yield each whole line and its row. A bad line is forgiven in last place only."""
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         try:
@@ -116,7 +116,7 @@ def _lines(content: bytes, path):
 
 
 def _plain(value: Any) -> Any:
-    """The value in JSON's types; arrays and their scalars by tolist."""
+    """Convert a value to JSON's types; arrays and their scalars by tolist."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -159,7 +159,7 @@ class _EventFile:
         self._write(step=step, summary={"value": values})
 
     def purge(self, step: int) -> None:
-        """Makes TensorBoard forget what this folder says of `step` and later."""
+        """Make TensorBoard forget what this folder says of `step` and later."""
         self._write(step=step, session_log={"status": self._pb.SessionLog.START})
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ def each_once(
 
 
 def once(session: Session, phase: Phase, run: Callable[[], dict]) -> dict:
-    """The result of `run`; if the phase ended in an earlier session, what it came to then."""
+    """The result of `run`, or the stored one if the phase ended in an earlier session."""
     result = from_leader(session.workdir.read(phase.file))
     if result is None:
         result = from_leader(run())
@@ -26,7 +26,7 @@ def once(session: Session, phase: Phase, run: Callable[[], dict]) -> dict:
 
 
 def add_seconds(results: list[dict]) -> dict[str, float]:
-    """Seconds of several phases together, by what they were spent on."""
+    """Add up the seconds of several phases by what they were spent on."""
     names = {name for result in results for name in result["seconds"]}
     return {
         name: round(sum(result["seconds"].get(name, 0) for result in results), 2)

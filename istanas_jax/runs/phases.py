@@ -21,7 +21,7 @@ class Phase(NamedTuple):
 
     name: str  # one of NAMES
     number: int = 0  # which of several runs of it
-    stage: int | None = None  # of a search in several stages, from 1
+    stage: int | None = None  # number of the stage, from 1, if a search has several
 
     @classmethod
     def parse(cls, text: str) -> Phase:
@@ -33,17 +33,17 @@ class Phase(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As people, rows of metrics and checkpoints name it."""
+        """The name for people, used in rows of metrics and in checkpoints."""
         return f"{self.name} {self.number}" + (f" stage {self.stage}" if self.stage else "")
 
     @property
     def folder(self) -> str:
-        """Its folder of checkpoints."""
+        """The folder of its checkpoints."""
         return self.title.replace(" ", "_")
 
     @property
     def file(self) -> str:
-        """What it came to, once it has ended."""
+        """The file with its result, written when it has ended."""
         return f"{self.folder}.json"
 
 

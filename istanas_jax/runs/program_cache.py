@@ -12,7 +12,7 @@ _files_of_jax = compilation_cache.get_file_cache
 
 
 def keep() -> None:
-    """From now on, in the folder that the user chose or in one of ours."""
+    """Keep programs from now on, in the folder that the user chose or in our default."""
     if not jax.config.jax_compilation_cache_dir:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(cache, "istanas_jax"))
@@ -20,7 +20,7 @@ def keep() -> None:
 
 
 def files(path: str):
-    """The cache in this folder, as jax asks for it."""
+    """Make the cache in this folder, as jax asks for it."""
     if in_bucket(path) or jax.config.jax_compilation_cache_max_size != -1:
         return _files_of_jax(path)
     return WholeFiles(path, max_size=-1), path
@@ -29,8 +29,8 @@ def files(path: str):
 class WholeFiles(LRUCache):
     """A cache whose entries are whole.
 
-    jax writes them in place. What a killed process has left of one would be warned of at every
-    start, and never replaced.
+    jax writes entries in place. If a killed process left a part of one, jax would warn of it at
+    every start and never replace it.
     """
 
     def get(self, key: str) -> bytes | None:
@@ -38,7 +38,7 @@ class WholeFiles(LRUCache):
         try:
             if value is not None:
                 compilation_cache.decompress_executable(value)
-        except Exception:  # of several libraries
+        except Exception:  # several libraries raise their own
             self._file(key).unlink(missing_ok=True)
             return None
         return value

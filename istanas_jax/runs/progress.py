@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, now and then a line anywhere else."""
+"""Shows how far a long piece of work is: a bar on a terminal, lines at intervals anywhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR = "{desc} {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt}"
 
 
 class Progress:
-    """Shows how much of `total` is done, when it will be, and figures of the work.
+    """Shows how much of `total` is done, the time to come, and a text about the work.
 
         with Progress("search 0", total=5000, done=step) as progress:
             progress.update(step, "epoch 3/50  1,234 images/s  loss 1.234")
@@ -24,8 +24,8 @@ class Progress:
     The time to come is reckoned from what this session did, so resumed work gives `done`.
 
     Args:
-      stream: sys.stderr if None. What is no terminal gets plain lines.
-      interval: seconds that pass at least between two plain lines.
+      stream: sys.stderr if None. A stream that is no terminal gets plain lines.
+      interval: least number of seconds between two plain lines.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Progress:
             )  # fmt: skip
 
     def update(self, done: int, figures: str = "") -> None:
-        """The work has come to `done`. Cheap: call it as often as there is news."""
+        """Show that the work has come to `done`. Cheap: call it whenever there is news."""
         now = self._clock()
         self._done, self._figures = done, figures
         if self._first is None:
@@ -72,7 +72,7 @@ class Progress:
             self._show(now)
 
     def say(self, line: str) -> None:
-        """Prints a line of its own, above the bar if there is one."""
+        """Print a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.clear()
         print(line, file=self._stream, flush=True)
@@ -80,7 +80,7 @@ class Progress:
             self._bar.refresh()
 
     def close(self) -> None:
-        """Shows the last state, which remains."""
+        """Show the last state, which remains on the screen."""
         now = self._clock()
         self._show(now, took=format_seconds(now - self._start))
         if self._bar is not None:
@@ -121,7 +121,7 @@ class _Bar(tqdm):
 
 
 def format_seconds(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
+    """Format seconds as hours, minutes and seconds: 1:02:03."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Where a run comes from: for whoever reads its folder later."""
+"""Where a run comes from, recorded for whoever reads its folder later."""
 
 import datetime
 import os

@@ -42,7 +42,7 @@ class Session:
 
     @contextmanager
     def saying(self, print_line: Callable[[str], None]) -> Iterator[None]:
-        """While a progress bar is on the screen, lines go through it."""
+        """Print lines through this progress bar while it is on the screen."""
         before, self.print_line = self.print_line, print_line
         try:
             yield
@@ -51,7 +51,7 @@ class Session:
 
 
 def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workdir, Dataset]:
-    """Everything that a run needs, checked; nothing is written."""
+    """Check and gather everything that a run needs; writes nothing."""
     devices = Devices()
     check_config(config, len(devices))
     workdir = Workdir.open(path, config, writes=is_leader())
@@ -63,7 +63,7 @@ def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workd
 
 @contextmanager
 def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Session]:
-    """The run in the folder `path`, new or to be continued."""
+    """Open the run in the folder `path`, new or to be continued."""
     devices, workdir, dataset = prepare(config, path)
     marks = dataset.marks
     if not on_all_hosts(marks == from_leader(marks)):  # and all have seen the folder as it was
@@ -85,12 +85,12 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
 
 @contextmanager
 def _programs() -> Iterator[None]:
-    """Give compiled programs back at the end.
+    """Release compiled programs at the end.
 
-    Those of a run take thousands of memory maps, of which Linux allows a process 65,530: with those
-    of some thirty runs it could not compile another. jax keeps them for functions that are called
-    again, as those of a run that is over are not; what the caller has compiled with `jax.jit` is
-    compiled again when it is called.
+    The programs of a run take thousands of memory maps, of which Linux allows a process 65,530:
+    after some thirty runs a process could not compile another. jax keeps programs in case their
+    functions are called again, which those of a finished run are not. What the caller has compiled
+    with `jax.jit` is compiled again when it is called.
     """
     try:
         yield

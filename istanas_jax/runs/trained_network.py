@@ -22,7 +22,7 @@ class Trained(NamedTuple):
 
     net: TargetNet  # without an auxiliary head
     variables: dict  # params and batch_stats
-    preparation: Preparation  # from an image file to pixels
+    preparation: Preparation  # how an image file becomes pixels
     mean: tuple[float, ...]  # images are (pixels / 255 - mean) / std
     std: tuple[float, ...]
     class_names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
 
 
 def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) -> Trained:
-    """What is worth keeping of a network in training: all but its auxiliary head."""
+    """Keep of a network in training all but its auxiliary head."""
     trees = {"params": params, "batch_stats": stats}
     variables = {
         kind: {name: part for name, part in tree.items() if name != "auxiliary"}
@@ -50,7 +50,7 @@ def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) ->
 
 
 def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> None:
-    """Keep it in the run's folder, beside those of other seeds."""
+    """Write the network to the run's folder, beside those of other seeds."""
     net = trained.net
     about = {
         "genotype": net.genotype.to_dict(),
@@ -76,7 +76,7 @@ def save_trained(workdir: str | os.PathLike, trained: Trained, run: int = 0) -> 
 
 
 def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
-    """The network that a run ended with."""
+    """Load the network that a run ended with."""
     folder = as_path(workdir) / TRAINED
     try:
         found = folder.exists()
@@ -103,7 +103,7 @@ def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
 
 
 def _preparation(about: dict, workdir: str | os.PathLike) -> Preparation:
-    """As stored; of a network from before it was, by the config of its run."""
+    """The preparation as stored or, for networks of earlier versions, from the run's config."""
     if "preparation" in about:
         return Preparation.from_dict(about["preparation"])
     data = (Workdir(workdir).read(Workdir.config_file) or {}).get("data")

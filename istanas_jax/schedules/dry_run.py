@@ -11,7 +11,7 @@ from istanas_jax.schedules.memory import PhaseNeed, check_memory, free_memory, g
 
 
 def dry_run(config: ConfigDict, path: str | os.PathLike) -> str:
-    """In words; nothing is written, compiled or trained. Raises what the run would at its start."""
+    """Say what a run would do, and raise what it would at its start; writes and trains nothing."""
     devices, workdir, dataset = prepare(config, path)
     found = check_memory(config, dataset, devices)
     begun = workdir.read(workdir.config_file) is not None

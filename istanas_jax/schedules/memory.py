@@ -22,12 +22,12 @@ from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.schedules.nets import super_net, target_net
 from istanas_jax.space import genotype
 
-COPIES = 3  # of the parameters: themselves, their momentum, their gradient
+COPIES = 3  # the parameters themselves, their momentum, their gradient
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class Need(NamedTuple):
-    """Bytes that a step takes on one device."""
+    """Bytes that a step needs on one device."""
 
     fixed: int  # whatever the batch
     per_image: int
@@ -37,13 +37,13 @@ class Need(NamedTuple):
 
 
 class PhaseNeed(NamedTuple):
-    """What a part of a run needs that has a step of its own."""
+    """The memory that a phase of a run needs."""
 
-    name: str  # of the part of the config
+    name: str  # the part of the config
     cells: int
     epochs: int
     need: Need
-    images: float  # that a device sees at a time
+    images: float  # how many a device sees at a time
     bytes: float  # on all devices of a host where they share its memory, otherwise on one
 
 
@@ -52,7 +52,7 @@ class TooLarge(ValueError):
 
 
 def need_of(net: SuperNet | TargetNet, image_size: int, *, dense: bool = False) -> Need:
-    """What a training step of the net takes at least.
+    """The least memory that a training step of the net needs.
 
     dense: whether all candidates run, and keep what their gradients need.
     """
@@ -71,13 +71,13 @@ def need_of(net: SuperNet | TargetNet, image_size: int, *, dense: bool = False) 
 
 
 def _states(net: SuperNet, plan, outer: int, inner: int) -> int:
-    """Elements of a cell that runs its operations again: its inputs, and its nodes' outputs."""
+    """Elements kept by a cell that runs its operations again: its inputs and its nodes."""
     given = (4 * plan.in0 if plan.halve else plan.in0) + plan.in1
     return (given + 2 * plan.channels) * outer**2 + net.num_nodes * plan.channels * inner**2
 
 
 def needs(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[PhaseNeed]:
-    """What each phase of a run needs."""
+    """The memory that each phase of a run needs."""
     nets, epochs = {}, {}
     if config.schedule == "retrain":
         net = target_net(config, config.train, dataset, genotype.load(config.genotype))
@@ -118,7 +118,7 @@ def _check(net: SuperNet | TargetNet, name: str, image_size: int) -> None:
 
 
 def _sharing(devices: Devices) -> int:
-    """Devices that share one memory: those of a CPU."""
+    """Number of devices that share one memory: those of a CPU do."""
     return len(devices) // devices.hosts if devices.platform == "cpu" else 1
 
 
@@ -130,7 +130,7 @@ def free_memory(devices: Devices) -> float | None:
         return None if limit is None else limit - stats.get("bytes_in_use", 0)
     free = psutil.virtual_memory().available
     used = psutil.Process(os.getpid()).memory_info().rss
-    for file in map(Path, LIMITS):  # of a container
+    for file in map(Path, LIMITS):  # the limits of a container
         text = file.read_text().strip() if file.exists() else ""
         if text.isdecimal():
             free = min(free, max(int(text) - used, 0))
@@ -138,7 +138,7 @@ def free_memory(devices: Devices) -> float | None:
 
 
 def check_memory(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[PhaseNeed]:
-    """What the phases of a run need; raises TooLarge, with what would fit, if one cannot run."""
+    """Return what the phases need; raise TooLarge, with what would fit, if one cannot run."""
     free, found = free_memory(devices), needs(config, dataset, devices)
     for phase in found:
         if free is not None and phase.bytes > free:

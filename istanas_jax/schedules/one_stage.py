@@ -38,7 +38,7 @@ COMPARED = 64  # images whose logits are compared before and after
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
-    """The whole schedule; returns what result.json holds."""
+    """Run the whole schedule; return what result.json holds."""
     with open_session(config, workdir) as session:
         dataset, devices = session.dataset, session.devices
         check_memory(config, dataset, devices)
@@ -62,8 +62,8 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 
 
 def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict]:
-    """Until all nodes are frozen, or the epochs are over."""
-    state, seconds = search.fit(0, session)  # of a search that has ended: its last state
+    """Search until all nodes are frozen, or the epochs are over."""
+    state, seconds = search.fit(0, session)  # if the search has ended, its last state
     open_nodes = int(np.sum(~np.asarray(state.arch.frozen)))
     found = once(
         session,
@@ -87,7 +87,7 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
 
 
 def switch(state: SearchState, search: OneStageSearch, task: TrainTask) -> TrainState:
-    """From the super-net to the static net: the active weights, momentum and statistics."""
+    """Take active weights, momentum and statistics from the super-net to the static net."""
     supports = task.net.genotype.supports()  # as recovered last, after the state's last step
     before = jax.device_get(state.weights)
     select = lambda tree: select_params(tree, search.net, supports)  # noqa: E731

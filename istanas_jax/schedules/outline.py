@@ -12,7 +12,7 @@ from istanas_jax.data.sources import known_size
 
 @dataclass(frozen=True)
 class Outline:
-    """Number and shape of images, without the images."""
+    """The number and shape of images, without the images."""
 
     num: int
     image_shape: tuple[int, int, int]

@@ -19,9 +19,9 @@ from istanas_jax.space.genotype import Genotype
 
 
 def write_architecture(session: Session, net: TargetNet, coefficients=None) -> None:
-    """The cells of the target net, as JSON and as pictures, and the net's sizes.
+    """Write the cells of the target net, as JSON and as pictures, and the net's sizes.
 
-    coefficients: of the connections, strongest first.
+    coefficients: weights of the connections, strongest first.
     """
     if not is_leader():
         return
@@ -54,7 +54,7 @@ def sizes_of(net: TargetNet, image_size: int) -> dict:
 
 
 def write_result(session: Session, result: dict) -> dict:
-    """result.json, which is returned, curves and report; the result in words."""
+    """Write result.json, curves and report, and print the result; return it."""
     if is_leader():
         curves.write_curves(metrics.read(session.log.path), session.workdir / CURVES)
         session.workdir.write(RESULT, result)
@@ -65,12 +65,12 @@ def write_result(session: Session, result: dict) -> dict:
 
 
 def write_report(session: Session) -> None:
-    """The page of the run; a run that cannot have one is not lost."""
+    """Write the page of the run; if that fails, the run is not lost."""
     if not is_leader():
         return
     try:
         session.say(f"the report is {run_page.write(session.workdir.path)}")
-    except Exception as error:  # of a page that is only looked at
+    except Exception as error:  # a run must not fail for a page that is only looked at
         session.say(
             f"the report could not be written ({error}); once that is mended: "
             f"python -m istanas_jax report {session.workdir.path}"
@@ -78,7 +78,7 @@ def write_report(session: Session) -> None:
 
 
 def accuracies(trainings: list[dict]) -> dict:
-    """Mean and deviation over the seeds of a training."""
+    """Means and deviations over the seeds of a training."""
     values = [training["test_accuracy"] for training in trainings]
     return {
         "test_accuracy": statistics.fmean(values),

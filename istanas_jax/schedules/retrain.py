@@ -17,12 +17,12 @@ from istanas_jax.space import genotype
 def config_for(
     config: ConfigDict, spec: str | None, *, one_stage: bool = False, runs: int | None = None
 ) -> ConfigDict:
-    """A config that trains the genotype `spec` as the config says, or its own genotype.
+    """Make a config that trains the genotype `spec`, or the config's own, as the config says.
 
     Args:
       config: its `train` part says how; that of a one-stage config trains from scratch here.
-      one_stage: with the batch norms of one-stage cells.
-      runs: seeds, if not the config's.
+      one_stage: whether the net has the batch norms of one-stage cells.
+      runs: number of seeds, if not the config's.
     """
     config = config.copy_and_resolve_references()
     with config.unlocked():
@@ -41,7 +41,7 @@ def config_for(
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
-    """Train `config.genotype`; returns what result.json holds."""
+    """Train `config.genotype`; return what result.json holds."""
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
         before = session.workdir.read(GENOTYPE)

@@ -38,19 +38,19 @@ from istanas_jax.training.states import SearchState, Totals, TrainState
 
 
 class Search(Watched):
-    """One network in search; `run` gives as many searches with it as wanted.
+    """One network in search; `run` can be called for any number of searches with it.
 
     Args:
-      target: the net that a budget is about.
+      target: the net whose size a budget limits.
     """
 
-    regime: str  # of the batch norms
-    stage = 0  # of the method's
+    regime: str  # which batch norms there are
+    stage = 0  # which of the method's stages
     origin: ClassVar[dict] = {}  # a search is made of nothing but its config and images
     batches_per_step: int
     update: Any  # the step, one of `search_steps`
-    monitored: Images  # what the result is judged by
-    accuracy_of: str  # which those are
+    monitored: Images  # the images by which the result is judged
+    accuracy_of: str  # their name, see `methods.search_accuracy`
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Search(Watched):
         self.evaluate = Evaluator(partial(evaluate_super, **fixed), self.batch, devices)
 
     def run(self, number: int, session: Session) -> dict:
-        """One search, or what is left of it: the genotype found and how good it looks."""
+        """Do one search, or what is left of it; return the genotype found and its accuracy."""
         return self.result(*self.fit(number, session))
 
     def fit(self, number: int, session: Session) -> Fitted:
@@ -93,7 +93,7 @@ class Search(Watched):
         return fit(self, self.start(), session)
 
     def result(self, state: SearchState, seconds: dict[str, float]) -> dict:
-        """What is known at the end."""
+        """The content of the search's JSON file."""
         outcome = self.method.outcome(self, state)
         support = outcome.pop("support")
         return {
@@ -113,7 +113,7 @@ class Search(Watched):
         say: Callable[[str], None] = print,
         write_replay: Callable[[ReplayRow], None] = lambda row: None,
     ) -> None:
-        """Prepare the search of this number, which tells people and the replay how it goes."""
+        """Prepare the search of this number; `say` and `write_replay` are told how it goes."""
         self.say, self.write_replay = say, write_replay
         self.phase = Phase("search", number, self.stage + 1 if self.method.stages > 1 else None)
         self.name, self.seed = self.phase.title, self.config.seed + number
@@ -181,7 +181,7 @@ class Search(Watched):
         """This host's parts of an epoch's batches."""
         order = {"seed": self.seed, "epoch": epoch, "stream": stream, "first": first}
         indices = list(batch_indices(len(images), self.batch, **order))
-        # Of two sets the larger has batches left over: they come in another epoch's order.
+        # The larger of two sets has batches left over: other epochs, in another order, use them.
         parts = map(self.devices.part, indices[: self.steps_per_epoch - first])
         return images.batches(list(parts), seed=(self.seed, epoch, stream))
 
@@ -201,7 +201,7 @@ class TwoStageSearch(Search):
         method: type[Method] | None = None,
         regime: str = "search",
     ):
-        """method: in place of the one that the config names; regime: of the batch norms."""
+        """method: replaces the one that the config names; regime: which batch norms there are."""
         self.regime = regime
         self.for_w, self.for_b, self.heldout = divide_training(config, dataset)
         # As in the paper, whose validation half trains b.
@@ -239,7 +239,7 @@ class StagedSearch:
         self.stages = stages
 
     def run(self, number: int, session: Session) -> dict:
-        """One search of all stages; those that an earlier session ended are read."""
+        """Do all stages of one search; those that an earlier session ended are read."""
         results: list[dict] = []
         for stage in range(self.stages):
             task = self.make(stage=stage, found=results[-1] if results else None)
@@ -251,7 +251,7 @@ class StagedSearch:
 def make_search(
     config: ConfigDict, dataset: Dataset, devices: Devices
 ) -> TwoStageSearch | StagedSearch:
-    """What runs the searches of a two-stage config."""
+    """Make the task that runs the searches of a two-stage config."""
     target = target_net(config, config.train, dataset)
     task = TwoStageSearch(config, dataset, devices, target)
     stages = task.method.stages

@@ -1,7 +1,7 @@
-"""Trainings belong to the cells they were made of: those of other cells are not taken for them.
+"""Keeps trainings apart by their cells: a training of other cells is not taken for one of these.
 
-More searches in a finished folder (`search.runs`) may find better cells. What was trained of the
-cells before them, finished or not, then leaves the way, and the new cells are trained.
+More searches in a finished folder (`search.runs`) may find better cells. The trainings of the
+earlier cells, finished or not, are then moved away, and the new cells are trained.
 """
 
 import json
@@ -17,14 +17,14 @@ from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about, steps_in
 from istanas_jax.storage.files import write_whole
 
-PART = "retrain"  # of the config: what trains the cells
+PART = "retrain"  # the phase that trains the cells
 
 
 def set_aside_others(session: Session, genotype: Genotype) -> None:
-    """Move trainings of other cells than these, and what came of them, to `earlier/HASH`.
+    """Move trainings of other cells, and their results, to `earlier/HASH`.
 
-    Call it before genotype.json is written anew: that file tells which cells a training is of, if
-    the training does not, as those of earlier versions. What a kill interrupts, the next call does.
+    Call it before genotype.json is written anew: for a training that does not name its cells, as in
+    earlier versions, that file does. If a kill interrupts this, the next call completes it.
     """
     if is_leader():
         workdir = session.workdir
@@ -36,7 +36,7 @@ def set_aside_others(session: Session, genotype: Genotype) -> None:
 
 
 def _parts(phase: Phase) -> tuple[str, str, str]:
-    """What a training leaves: result, network and checkpoints."""
+    """The files that a training leaves: result, network and checkpoints."""
     return phase.file, f"{TRAINED}/{phase.number}", f"{CHECKPOINTS}/{phase.folder}"
 
 
@@ -55,7 +55,7 @@ def _numbers(workdir: Workdir) -> list[int]:
 
 
 def _made_of(workdir: Workdir, phase: Phase) -> str | None:
-    """The hash of a training's genotype, as the first of its parts tells it."""
+    """The hash of a training's genotype, from the first of its parts that has one."""
     for about in _abouts(workdir / TRAINED, [phase.number]):
         return Genotype.from_dict(about["genotype"]).digest
     result = workdir.read(phase.file) or {}

@@ -23,11 +23,11 @@ from istanas_jax.training.steps import evaluate_target, train_step
 
 
 class TrainTask:
-    """One network in training; `run` trains it from as many seeds as wanted.
+    """One network in training; `run` can be called for any number of seeds.
 
     Args:
       name: what its phases are called, one of `phases.NAMES`.
-      coefficients: of the connections, where they are not absorbed yet.
+      coefficients: weights of the connections, if they are not absorbed yet.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TrainTask:
         )
 
     def run(self, number: int, session: Session) -> dict:
-        """One training, or what is left of it, and the only reading of the test split."""
+        """Do one training, or what is left of it, and read the test split, the only time."""
         self.begin(number)
         state, seconds = fit(self, self.start(), session)
         trained = make_trained(self.net, state.params, state.stats, self.dataset)

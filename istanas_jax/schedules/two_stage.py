@@ -18,7 +18,7 @@ from istanas_jax.space.genotype import Genotype
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
-    """The whole schedule; returns what result.json holds."""
+    """Run the whole schedule; return what result.json holds."""
     with open_session(config, workdir) as session:
         dataset, devices = session.dataset, session.devices
         check_memory(config, dataset, devices)
@@ -38,7 +38,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 
 
 def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
-    """The first stage alone; `run` in the same folder goes on from it."""
+    """Run the first stage alone; `run` in the same folder goes on from it."""
     with open_session(config, workdir) as session:
         check_memory(config, session.dataset, session.devices)
         best = _search(session)[1]
@@ -47,7 +47,7 @@ def search(config: ConfigDict, workdir: str | os.PathLike) -> dict:
 
 
 def _search(session: Session) -> tuple[list[dict], dict]:
-    """All searches, and the one that did best on images that trained no weights."""
+    """Do all searches; return them, and the best one on images that trained no weights."""
     config = session.config
     task = make_search(config, session.dataset, session.devices)
     searches = each_once(session, "search", config.search.runs, task.run)

@@ -1,7 +1,7 @@
 """Watching the cells of a search: connections without weights, the judge's view, when to stop.
 
 A search collapses when pools and skip-connections take over its normal cell. The super-net may
-look well all the same, so the connections are counted, and a limit can warn or stop.
+still look well, so the connections are counted, and a limit can warn or stop.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from istanas_jax.space.connections import weight_free
 from istanas_jax.space.genotype import Genotype
 
 Supports = Sequence[Sequence[Sequence[int]]]  # (cells, nodes, s), flat indices
-Memory = dict[str, Any]  # of a whole search, JSON-able
+Memory = dict[str, Any]  # kept for a whole search, JSON-able
 
 
 @dataclass(frozen=True)
 class Rules:
     """Limits to the normal cell, see `search.stop`."""
 
-    warning: float  # share of connections without weights above which it is said
+    warning: float  # share of connections without weights above which there is a warning
     weight_free: int  # so many connections without weights stop the search; 0: never
     unchanged_epochs: int  # so many epochs with one and the same support stop it; 0: never
 
@@ -32,15 +32,15 @@ class Rules:
 
 
 class Watched:
-    """What a search has of this: `Search` brings `method`, `rules`, `name` and `say`."""
+    """The part of `Search` that watches; it needs its `method`, `rules`, `name` and `say`."""
 
     def begin_watching(self) -> None:
-        """Another search follows."""
+        """Forget what was seen: another search follows."""
         self.memory: Memory = {}
         self._weight_free: list[int] | None = None  # per cell, at the last row of the replay
 
     def seen(self, step: int, supports: Supports) -> dict[str, Any]:
-        """For a row of the replay: what is known of these cells."""
+        """What a row of the replay says of its cells; remembers those of the first step."""
         if step == 0:
             self.memory = remember(self.memory, supports)
         found = seen(supports)
@@ -48,13 +48,13 @@ class Watched:
         return found
 
     def weight_free_in_short(self) -> str:
-        """Beside the progress bar."""
+        """A note for the progress bar: connections without weights."""
         if self._weight_free is None:
             return ""
         return "  without weights {} normal, {} reduction".format(*self._weight_free)
 
     def watch(self, supports: Supports) -> dict[str, int]:
-        """What the row of an epoch says of the cells at its end; they may stop the search."""
+        """What an epoch's row says of the cells at its end; may stop the search."""
         normal, reduction = map(weight_free, supports)
         figures = {"weight_free_normal": normal, "weight_free_reduction": reduction}
         if not self.method.watched:
@@ -66,7 +66,7 @@ class Watched:
 
 
 def seen(supports: Supports) -> dict[str, Any]:
-    """What a row of the replay says of its cells; no percentile where the judge does not apply."""
+    """Weight-free connections of the cells, and the judge's percentile where it applies."""
     found: dict[str, Any] = {"weight_free": list(map(weight_free, supports))}
     genotype = Genotype.from_supports(*supports)
     if regression.why_not(genotype) is None:
@@ -80,10 +80,10 @@ def remember(memory: Memory, supports: Supports) -> Memory:
 
 
 def follow(memory: Memory, supports: Supports, rules: Rules) -> tuple[Memory, str | None]:
-    """The memory after another epoch, and what is to be said of it.
+    """Return the memory after another epoch, and a message about it, if there is one.
 
-    `stopped` in it tells why the search is over. Only growth is warned of: a search that begins
-    with many connections without weights has not collapsed.
+    `stopped` in the memory says why the search is over. Only growth is warned of: a search that
+    begins with many connections without weights has not collapsed.
     """
     now, normal = _in_order(supports), supports[0]
     free, connections = weight_free(normal), sum(map(len, normal))
@@ -106,5 +106,5 @@ def follow(memory: Memory, supports: Supports, rules: Rules) -> tuple[Memory, st
 
 
 def _in_order(supports: Supports) -> list[list[list[int]]]:
-    """The same for the same connections, in whatever order of strength."""
+    """The supports sorted, so that equal connections compare equal whatever their strength."""
     return [[sorted(map(int, node)) for node in cell] for cell in supports]

@@ -1,6 +1,6 @@
 """The exact finish of a LASSO: from a rough z to the right active set, and a certificate for it.
 
-Used by `sparse_coding`. Everything here is for one node and is vmapped over nodes by the caller.
+`lasso` uses it. Everything here is for one node and is vmapped over nodes by the caller.
 Products of matrices and vectors are written as sums, since a default dot product on a TPU rounds
 its operands to bfloat16.
 """
@@ -76,7 +76,7 @@ def find_active_set(
 def polish(
     A: Float[Array, "m n"], b: Float[Array, " m"], lam: Float[Array, ""], p: ActiveSet
 ) -> Float[Array, " n"]:
-    """z on the final active set by iterative refinement, right to the last bit of float32."""
+    """Refine z iteratively on the final active set, right to the last bit of float32."""
     f = _factor(A, p)
     r = _settled_residual(b, lam, p, f)
     z, low = jnp.where(p.used, p.z, 0), jnp.zeros_like(p.z)
@@ -149,8 +149,8 @@ def _enter(A, lam, p: ActiveSet, f: Factors) -> ActiveSet:
 def _settled_residual(b, lam, p: ActiveSet, f: Factors):
     """The r = b - A_P z that settles P, A_Pᵀr = lambda sign, once refined.
 
-    Not by way of z: with m active entries Q2 is empty and r = lambda Q1 R⁻ᵀsign, free of the
-    cancellation in b - A_P z however large b is.
+    It is not computed from z: with m active entries Q2 is empty and r = lambda Q1 R⁻ᵀsign, free of
+    the cancellation in b - A_P z however large b is.
     """
     target = jnp.where(p.used, lam * p.sign, 0)
     r = _matvec(f.Q2, _matvec(f.Q2.T, b)) + _matvec(f.Q1, _solve_transposed(f.R, target))
@@ -190,7 +190,7 @@ def _solve_transposed(R, v):
 
 
 def _residual(A, b, z, low):
-    """b - A (z + low) as if in twice the precision; low is below the rounding of z."""
+    """Compute b - A (z + low) as if in twice the precision; low is below the rounding of z."""
     total, error = b, jnp.zeros_like(b)
     for k in range(A.shape[1]):
         product, product_error = _two_product(A[:, k], jnp.broadcast_to(-z[k], b.shape))

@@ -37,7 +37,7 @@ class Recovery:
     """What `recover` gives: the new state, and what the caller should look at before using it."""
 
     arch: ArchState
-    code: SparseCode  # of every node, the frozen ones too
+    code: SparseCode  # for every node, the frozen ones too
     distance: Float[Array, "cells nodes"]  # ||z_new - z_old||, see `recover`
 
     @property
@@ -57,7 +57,7 @@ class Coding:
     m: int = 7  # entries of b
     s: int = 2  # connections kept per node
     lam: float = 1e-5  # lambda of the LASSO
-    columns: str = "uniform"  # of A, see `sparse_coding.sample_measurement_matrices`
+    columns: str = "uniform"  # of A, see `lasso.sample_measurement_matrices`
     signed: bool = False  # keep the largest z, not the largest |z|
     distinct: bool = False  # keep connections of different predecessors
     whole_distance: bool = True  # between all of two z, or only between what is kept of them
@@ -83,7 +83,7 @@ def recover(arch: ArchState, coding: Coding) -> Recovery:
     """Algorithm 1, line 2: z from b by the LASSO, warm-started, and its top-s support.
 
     The distance decides about freezing (Algorithm 2, line 5) and is 0 for a frozen node. The
-    release takes it between all of two z; the paper's line 2 leaves them with their top s entries.
+    release compares whole z's; the paper's line 2 leaves them only their top s entries.
     """
     code = lasso.solve_nodes(arch.A, arch.b, coding.lam, z0=arch.z)
     z = jnp.where(arch.frozen[..., None], arch.z, code.z)
@@ -101,7 +101,7 @@ def recover(arch: ArchState, coding: Coding) -> Recovery:
 
 
 def settled(arch: ArchState, coding: Coding) -> Float[Array, "cells nodes n"]:
-    """What of z must stand still for a node to be frozen."""
+    """The part of z that must stand still for a node to be frozen."""
     return arch.z if coding.whole_distance else keep_support(arch.z, arch.support)
 
 
@@ -156,9 +156,9 @@ def straight_coefficients(
 
 
 def draw_support(key: jax.Array, coding: Coding) -> Int[Array, "cells nodes s"]:
-    """s candidates of each node, all with equal probability, also of the same predecessor.
+    """Draw s candidates of each node, all equally probable, two of one predecessor included.
 
-    Whatever may be chosen in the end, every candidate is to be compared with every other.
+    Every candidate is compared with every other, whatever may be chosen in the end.
     """
     longest = connections.max_candidates(coding.nodes)
     own = connections.num_candidates(np.arange(coding.nodes))
@@ -172,14 +172,14 @@ def move(arch: ArchState, b: Float[Array, "cells nodes m"]) -> ArchState:
 
 
 class Freezing(NamedTuple):
-    """When nodes are done."""
+    """When nodes are frozen."""
 
     rule: str  # "node": each by itself (the release); "together" (the paper); "never"
     epsilon: float
 
 
 def freeze(arch: ArchState, distance: Float[Array, "cells nodes"], freezing: Freezing) -> ArchState:
-    """Algorithm 2, line 5: what moved by at most epsilon is frozen for good."""
+    """Algorithm 2, line 5: freeze nodes for good whose z moved by at most epsilon."""
     rule, epsilon = freezing
     if rule == "never" or epsilon == 0:
         return arch

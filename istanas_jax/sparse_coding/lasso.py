@@ -53,7 +53,7 @@ class SparseCode(NamedTuple):
 def sample_measurement_matrices(
     key: jax.Array, num_nodes: int, m: int, num_cell_types: int = 2, columns: str = "uniform"
 ) -> Float[Array, "cells nodes m n"]:
-    """A for every node of every cell type, drawn once per run.
+    """Draw A for every node of every cell type, once per run.
 
     Node j has n_j columns; the matrices are padded with zero columns to the n of the last node. A
     node with n_j <= m is not compressed: its z is known from b.
@@ -98,8 +98,8 @@ def top_support(
     """S(z): indices of the s largest |z|, strongest first; of equal ones the lower index wins.
 
     Args:
-      signed: the s largest z instead.
-      distinct: no two of one predecessor.
+      signed: take the s largest z instead.
+      distinct: take no two of one predecessor.
       exists: candidates that may be chosen; None: all.
     """
     n = z.shape[-1]
@@ -128,7 +128,7 @@ def solve_lasso(
     z can be differentiated in b: implicitly, through the optimality condition.
 
     Args:
-      A: measurement matrix; m < n compresses, as in the paper, but is not asked for.
+      A: measurement matrix; m < n compresses, as in the paper, but is not required.
       b: compressed architecture variables.
       lam: lambda, the weight of ||z||_1.
       z0: where to start, by default 0; it changes the time taken and not the answer.
@@ -160,7 +160,7 @@ def solve_nodes(
 
 
 def _check(A, b, lam) -> None:
-    """Refuse in words what has no meaningful solution; while tracing, only shapes are known."""
+    """Raise if there is no meaningful solution; while tracing, only shapes are known."""
     m = A.shape[-2]
     if b.shape[-1] != m:
         raise ValueError(f"b has {b.shape[-1]} entries, but A has m = {m} rows")
@@ -189,7 +189,7 @@ def _solve(z0, b, A, lam):
 
 
 def _proximal_gradient(A, b, lam, z0):
-    """PROXIMAL_STEPS of jaxopt's accelerated proximal gradient, in units of y = z L / lambda.
+    """Do PROXIMAL_STEPS of jaxopt's accelerated proximal gradient, in units y = z L / lambda.
 
     In these units lambda and the step size are 1: jaxopt's tolerances and float32's range are then
     the same for every scale of b.

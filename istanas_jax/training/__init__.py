@@ -1,5 +1,7 @@
 """One step of training, of search and of evaluation, and the state they change.
 
-Pure functions: start with `steps`, then `search_steps`; `objective` is what they minimise, `states`
-what they carry along. Imports `networks`, `data` and `devices`.
+These are pure functions. Start with `steps`, then `search_steps`, which asks `step_rules` of a
+search method. `objective` is what they minimise, `optimizers` how, `states` what they carry along,
+`streams` what randomness is for; `evaluation` tests a whole split. Imports `networks`, `data` and
+`devices`.
 """

@@ -9,14 +9,14 @@ from istanas_jax.training.states import TestTotals, Totals
 
 
 class Evaluator:
-    """For any images of one shape and any state of one shape; compiled once."""
+    """Evaluates any images and any state of fixed shapes; compiled once."""
 
     def __init__(self, step, batch: int, devices: Devices):
         self.batch, self.devices = batch, devices
         self.step = devices.map(step, 3, donate=False)
 
     def compile(self, state, batch: list[jax.ShapeDtypeStruct]) -> None:
-        """Now and not at the first call; `batch` has images and labels."""
+        """Compile now and not at the first call; `batch` has images and labels."""
         mask = jax.ShapeDtypeStruct((self.batch,), np.float32)
         shapes = map(self.devices.split_shape, [*batch, mask])
         self.step = self.devices.compile(self.step.lower(state, *shapes))
@@ -33,7 +33,7 @@ class Evaluator:
 
 
 def summary(totals: Totals) -> dict[str, float]:
-    """The means of the sums."""
+    """Turn sums into means."""
     totals = jax.device_get(totals)
     figures = {"loss": totals.loss, "accuracy": totals.correct}
     if isinstance(totals, TestTotals):

@@ -38,13 +38,13 @@ class Recipe:
     def draw_augmentation(
         self, key: jax.Array, images: UInt8[Array, "B H W C"]
     ) -> Float[Array, "B draws"]:
-        """Random numbers for `augment`: the same for an image, whatever the number of devices."""
+        """Draw random numbers for `augment`; an image gets the same for any number of devices."""
         return own_part(draw(key, len(images) * lax.axis_size(AXIS), jitter=any(self.color_jitter)))
 
     def augment(
         self, draws: Float[Array, "B draws"], images: UInt8[Array, "B H W C"]
     ) -> Float[Array, "B H W C"]:
-        """The images cropped, flipped, cut out and jittered by these draws, then normalised."""
+        """Crop, flip, cut out and jitter the images by these draws, then normalise them."""
         return augment(
             draws,
             images,
@@ -83,7 +83,7 @@ class Recipe:
         return loss, logits, stats, grads
 
     def loss(self, outputs, labels: Int[Array, " B"]) -> Float[Array, ""]:
-        """Cross-entropy, of the auxiliary head too if there is one."""
+        """Cross-entropy, with that of the auxiliary head if there is one."""
         logits, auxiliary = outputs
         value = self._cross_entropy(logits, labels)
         if auxiliary is not None:
@@ -98,7 +98,7 @@ class Recipe:
 
 
 def make_recipe(config: ConfigDict, phase: ConfigDict, dataset: Dataset, steps: int) -> Recipe:
-    """How `phase`, a part of the config, sees its images over so many steps."""
+    """Make the recipe of `phase`, a part of the config, for so many steps."""
     return Recipe(
         mean=tuple(dataset.mean.tolist()),
         std=tuple(dataset.std.tolist()),

@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 
 
 def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> optax.Schedule:
-    """The rate as a function of the step; it moves at every step, the release's at every epoch."""
+    """The rate as a function of the step; it changes every step, in the release every epoch."""
     first, last = config.learning_rate, config.final_learning_rate
     warmup = config.warmup_epochs * steps_per_epoch
     steps = max(epochs * steps_per_epoch - warmup, 1)
@@ -21,7 +21,7 @@ def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> o
 
 
 def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformation:
-    """Clipped, then decay added to the gradient and not to the weight, as PyTorch does."""
+    """SGD that clips, then adds decay to the gradient and not to the weight, as PyTorch does."""
     return optax.chain(
         optax.clip_by_global_norm(config.max_gradient_norm),
         optax.add_decayed_weights(config.weight_decay),
@@ -30,7 +30,7 @@ def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformatio
 
 
 def adam(config: ConfigDict) -> optax.GradientTransformation:
-    """Decay added to the gradient."""
+    """Adam with decay added to the gradient."""
     return optax.chain(
         optax.add_decayed_weights(config.weight_decay),
         optax.adam(config.learning_rate, b1=config.b1, b2=config.b2),

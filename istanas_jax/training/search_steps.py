@@ -35,10 +35,10 @@ def search_step(
     recipe: Recipe,
     method: StepRules,
 ) -> tuple[SearchState, Totals]:
-    """An update of the architecture on one batch and of W on another.
+    """Update the architecture on one batch and W on another.
 
-    Algorithm 1, lines 3 to 5, of ISTA-NAS, which has W first, its release the architecture; the
-    first-order approximation of DARTS.
+    These are lines 3 to 5 of ISTA-NAS's Algorithm 1, which updates W first; its release, as here,
+    the architecture. For DARTS this is the first-order approximation.
     """
     fixed = {"net": net, "recipe": recipe, "method": method}
     begun = state.weights  # both updates run what is drawn for this step
@@ -76,9 +76,9 @@ def update_architecture(
     recipe: Recipe,
     method: StepRules,
 ) -> SearchState:
-    """One update by the gradient of `loss_of_arch`, unless the method lets W alone move.
+    """Update by the gradient of `loss_of_arch`, unless the method lets only W move.
 
-    more: arrays that the loss takes beside this batch.
+    more: arrays that the loss takes besides this batch.
     """
     weights = state.weights
     batch = (
@@ -108,7 +108,7 @@ def update_architecture(
 def update_weights(
     weights: TrainState, arch, images, labels, *, net, sgd, recipe: Recipe, method: StepRules
 ) -> tuple[TrainState, Totals]:
-    """One update of W with the architecture as it is."""
+    """Update W with the architecture as it is."""
 
     def loss_of_w(params, stats, *batch):
         inputs = method.network_inputs_for_w(arch, weights)
@@ -125,7 +125,7 @@ def update_weights(
 def weights_step(
     state: SearchState, images, labels, *, adam, **fixed
 ) -> tuple[SearchState, Totals]:
-    """W alone, for methods that train nothing else."""
+    """Update W alone, for methods that train nothing else."""
     weights, totals = update_weights(state.weights, state.arch, images, labels, **fixed)
     return state.replace(weights=weights), totals
 
@@ -141,7 +141,7 @@ def joint_step(
     recipe: Recipe,
     method: StepRules,
 ) -> tuple[SearchState, Totals]:
-    """The architecture and W by one loss: Algorithm 2, lines 3 to 7, of ISTA-NAS; SNAS."""
+    """Update the architecture and W by one loss: SNAS, and ISTA-NAS's Algorithm 2, lines 3-7."""
     weights = state.weights
     arch = method.sample(state.arch, weights)
 
@@ -187,11 +187,11 @@ def super_loss(
     method: StepRules,
     inputs: dict[str, Any] | None = None,
 ):
-    """Of the super-net in training; with it the logits and the moved statistics.
+    """The loss of the super-net in training, its logits and the moved statistics.
 
     Args:
-      weights: whose step it is, for what the method draws at random.
-      inputs: what the net runs with; None: as for an update of the architecture.
+      weights: has the step and key for what the method draws at random.
+      inputs: arguments of the net; None: those for an update of the architecture.
     """
     outputs, moved = net.apply(
         {"params": params, "batch_stats": stats},
@@ -205,9 +205,9 @@ def super_loss(
 
 
 def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: StepRules):
-    """SGD; of the weights, and of their momentum, the method says which stand still.
+    """Take a step of SGD; the method says which weights, with their momentum, stand still.
 
-    The gradients of those that do are no part of the norm that is clipped.
+    The gradients of those do not count in the norm that is clipped.
     """
     dw = method.keep_inactive_weights(net, arch, jax.tree.map(jnp.zeros_like, dw), dw)
     change, moved = sgd.update(dw, weights.sgd, weights.params)
@@ -225,7 +225,7 @@ def evaluate_super(
     recipe: Recipe,
     method: StepRules,
 ) -> TestTotals:
-    """The same for the super-net with the architecture it has."""
+    """Loss and accuracy of the super-net with its architecture, of images whose mask is 1."""
     x = normalise(images, recipe.mean, recipe.std)
     variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
     (logits, _), _ = net.apply(

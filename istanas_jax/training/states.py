@@ -27,7 +27,7 @@ class Totals:
 
 @flax.struct.dataclass
 class TestTotals(Totals):
-    """Of an evaluation."""
+    """Sums over the images of an evaluation."""
 
     top5: Float[Array, ""]  # the label is among the five likeliest classes
 
@@ -36,7 +36,7 @@ class TestTotals(Totals):
 class TrainState:
     """A network in training by SGD."""
 
-    seed: Int[Array, ""]  # of all that is drawn at random
+    seed: Int[Array, ""]  # of everything that is drawn at random
     step: Int[Array, ""]  # updates done
     params: dict  # W
     stats: dict  # running statistics of the batch norms
@@ -57,7 +57,7 @@ class TrainState:
     def advance(
         self, params: dict, stats: dict, sgd: optax.OptState, batch: Totals
     ) -> "TrainState":
-        """After an update on this batch."""
+        """The state after an update on this batch."""
         return self.replace(
             step=self.step + 1,
             params=params,
@@ -67,7 +67,7 @@ class TrainState:
         )
 
     def key(self, stream: int) -> jax.Array:
-        """Randomness is a function of seed, step and purpose, so none of it is stored."""
+        """The key of a stream at this step; it depends on nothing else and the seed."""
         key = jax.random.key(self.seed)
         return jax.random.fold_in(jax.random.fold_in(key, self.step), stream)
 
@@ -78,8 +78,8 @@ class SearchState:
 
     weights: TrainState
     arch: Any  # the method's own
-    adam: optax.OptState  # of what is trained of the architecture
-    b_totals: Totals  # of the batches that moved the architecture
+    adam: optax.OptState  # state of the architecture's optimiser
+    b_totals: Totals  # sums over the batches that moved the architecture
 
     @property
     def step(self) -> Int[Array, ""]:

@@ -49,7 +49,7 @@ class StepRules(ABC):
         """
 
     def network_inputs_for_w(self, arch, weights: TrainState | None = None) -> dict[str, Any]:
-        """The same for updates of W and for evaluation, if these run the network another way."""
+        """The inputs for updates of W and for evaluation, if these run the network another way."""
         return self.network_inputs(arch, weights)
 
     def keep_inactive_weights(self, net: SuperNet, arch, before, after) -> Any:

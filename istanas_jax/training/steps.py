@@ -29,7 +29,7 @@ def train_step(
 ) -> tuple[TrainState, Totals]:
     """One update of the weights of a network whose architecture is known.
 
-    coefficients: of its connections, where they are not absorbed yet.
+    coefficients: weights of its connections, if they are not absorbed yet.
     """
     draws, paths = recipe.draw_augmentation(state.key(streams.IMAGES), images), None
     if recipe.drop_path:
@@ -75,7 +75,7 @@ def evaluate_target(
 
 
 def batch_totals(loss: Float[Array, ""], logits, labels) -> Totals:
-    """Of a training batch; the loss is the mean over all devices already."""
+    """Sums of a training batch, whose loss is already the mean over all devices."""
     hits = label_rank(logits, labels) == 0
     correct = lax.psum(jnp.sum(hits).astype(jnp.float32), AXIS)
     images = jnp.float32(len(labels) * lax.axis_size(AXIS))
@@ -83,7 +83,7 @@ def batch_totals(loss: Float[Array, ""], logits, labels) -> Totals:
 
 
 def masked_totals(logits, labels, mask) -> TestTotals:
-    """Of the images whose mask is 1."""
+    """Sums over the images whose mask is 1."""
     logits = logits.astype(jnp.float32)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     rank = label_rank(logits, labels)

@@ -4,16 +4,16 @@ Randomness is a function of seed, step and stream, or of seed, epoch and stream,
 a generator is stored, and a resumed run draws what the straight one does.
 """
 
-# For `TrainState.key`, in a step of training.
+# Streams of `TrainState.key` in a step of training.
 IMAGES = 0  # how the images of the batch are augmented
 PATHS = 1  # which paths are dropped
 
-# For `TrainState.key`, in a step of search.
+# Streams of `TrainState.key` in a step of search.
 ARCHITECTURE_IMAGES = 0  # the batch of the architecture, or the one that it shares with W
 WEIGHTS_IMAGES = 1  # the batch of W
 METHOD = 2  # whatever the search method draws
 
-# For the order in which images come in an epoch.
+# Streams of the order in which images come in an epoch.
 ARCHITECTURE_ORDER = 0
 WEIGHTS_ORDER = 1
 TRAINING_ORDER = 2
