@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 from istanas_jax.config.files import load_config
 from istanas_jax.deploy import predict
 from istanas_jax.look import drawing
-from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CONFIG, GENOTYPE, METRICS, REPLAY, RESULT, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
@@ -31,6 +30,7 @@ from istanas_jax.space.genotype import Genotype, load
 from istanas_jax.sparse_coding.architecture import ArchState, Coding, coefficients, recover
 from istanas_jax.sparse_coding.lasso import top_support
 from istanas_jax.storage.checkpoint_files import absolute
+from istanas_jax.training.replay_row import ReplayRow
 
 DRIVERS: dict[str, Callable[[ConfigDict, str], dict]] = {
     "two_stage": two_stage.run,

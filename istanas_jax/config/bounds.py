@@ -12,8 +12,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from istanas_jax.methods import METHODS
-from istanas_jax.methods.ranges import (
+from istanas_jax.config.ranges import (
     EVERY,
     FRACTION,
     TEXT,
@@ -28,6 +27,7 @@ from istanas_jax.methods.ranges import (
     positive,
     whole,
 )
+from istanas_jax.methods import METHODS
 
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.
 LAST_SEED = 2**31 - 1 - 10_000

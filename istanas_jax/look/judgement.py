@@ -9,10 +9,10 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.judge import regression
-from istanas_jax.methods.replay_row import ReplayRow, genotype_of
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import GENOTYPE, REPLAY, Workdir
 from istanas_jax.space.genotype import Genotype, load
+from istanas_jax.training.replay_row import ReplayRow, genotype_of
 
 
 def judge_all(specs: list[str]) -> list[dict[str, Any]]:

@@ -23,10 +23,10 @@ import optax
 from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
-from istanas_jax.methods.replay_row import ReplayRow
-from istanas_jax.methods.search_accuracy import named_accuracy
 from istanas_jax.networks.supernet import SuperNet
 from istanas_jax.training import optimizers
+from istanas_jax.training.replay_row import ReplayRow
+from istanas_jax.training.search_accuracy import named_accuracy
 from istanas_jax.training.search_steps import search_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
 from istanas_jax.training.step_rules import StepRules

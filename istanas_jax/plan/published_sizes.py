@@ -1,39 +1,17 @@
 """The published cells in one table: our counts beside the numbers that the paper prints."""
 
-from typing import NamedTuple
-
 from istanas_jax.networks.counting import SIZES, count
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.genotype import Genotype, published
+from istanas_jax.space.paper_tables import CIFAR10, IMAGENET, Row, find_row
 
-
-class Printed(NamedTuple):
-    """A row of the paper's Table 3 (CIFAR-10) or 4 (ImageNet); None where it has no such row."""
-
-    parameters: float  # millions
-    error: float  # %, top 1
-    flops: float | None = None  # millions
-
-
-# Rows of Table 3 and Table 4 by name of the cell. AmoebaNet-A and DARTS first order have none.
-PAPER: dict[str, tuple[Printed | None, Printed | None]] = {
-    "ISTA_twostage": (Printed(3.32, 2.54), None),
-    "ISTA_onestage": (Printed(3.37, 2.36), Printed(4.78, 25.1, 550)),
-    "ISTA_ImageNet": (None, Printed(5.65, 24.0, 638)),
-    "NASNet_A": (Printed(3.3, 2.65), Printed(5.3, 26.0, 564)),
-    "DARTS_V2": (Printed(3.3, 2.76), Printed(4.7, 26.7, 574)),
-    "SNAS": (Printed(2.8, 2.85), Printed(4.3, 27.3, 522)),
-    "PDARTS": (Printed(3.4, 2.50), Printed(4.9, 24.4, 557)),
-    "PC_DARTS_cifar": (Printed(3.6, 2.57), None),
-    "PC_DARTS_image": (None, Printed(5.3, 24.2, 597)),
-}
 ONE_STAGE = {"ISTA_onestage"}  # printed with the batch norms of one-stage nets, on CIFAR-10
-NETS = ("cifar", "imagenet")
+TABLES = {"cifar": CIFAR10, "imagenet": IMAGENET}
 
 
 def describe_all() -> list[dict]:
     """A row per published cell and net, ready for JSON."""
-    return [_row(name, cells, net) for net in NETS for name, cells in published().items()]
+    return [_row(name, cells, net) for net in TABLES for name, cells in published().items()]
 
 
 def _row(name: str, genotype: Genotype, net: str) -> dict:
@@ -48,7 +26,7 @@ def _row(name: str, genotype: Genotype, net: str) -> dict:
         regime="one_stage" if one_stage else "retrain",
     )
     counts = count(target)
-    printed = PAPER.get(name, (None, None))[NETS.index(net)]
+    printed = find_row(TABLES[net], name)
     return {
         "name": name,
         "net": net,
@@ -56,14 +34,20 @@ def _row(name: str, genotype: Genotype, net: str) -> dict:
         "parameters": counts.parameters,
         "multiply_adds": counts.multiply_adds,
         "flops": counts.flops,
-        "paper": None if printed is None else printed._asdict(),
+        "paper": printed and _numbers(printed),
     }
+
+
+def _numbers(row: Row) -> dict:
+    """What the paper prints: million parameters, top-1 error in %, million FLOPs."""
+    error = float(row.error.split()[0])  # without its deviation
+    return {"parameters": float(row.parameters), "error": error, "flops": row.flops}
 
 
 def table(rows: list[dict]) -> str:
     """The table as text; the paper's columns are empty where it does not print the cell."""
     lines = []
-    for net in NETS:
+    for net in TABLES:
         sizes = SIZES[net]
         columns = f"{'parameters':>12}{'multiply-adds':>16}{'FLOPs':>16}"
         lines += [

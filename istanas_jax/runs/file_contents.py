@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from istanas_jax.config.bounds import BOUNDS
-from istanas_jax.methods.ranges import TEXT, Rule, each, number, one_of, whole
-from istanas_jax.methods.search_accuracy import IMAGES
+from istanas_jax.config.ranges import TEXT, Rule, each, number, one_of, whole
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.training.search_accuracy import IMAGES
 
 ANY_NUMBER = number(-1e300, 1e300)
 COUNT = whole(0, 10**15)

@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.look.ascii_cells import describe_cells
-from istanas_jax.methods.search_accuracy import read_search
 from istanas_jax.networks.absorption import absorb
 from istanas_jax.networks.static import select_params, select_stats
 from istanas_jax.runs.loop import fit
@@ -30,6 +29,7 @@ from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.training.errors import TrainingError
+from istanas_jax.training.search_accuracy import read_search
 from istanas_jax.training.states import SearchState, TrainState
 
 # Largest difference of logits that absorption may make: float32 products in another order.

@@ -18,8 +18,6 @@ from istanas_jax.data.splits import batch_shapes, divide_training, hold_out
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods import find_method
 from istanas_jax.methods.contract import Method
-from istanas_jax.methods.replay_row import ReplayRow
-from istanas_jax.methods.search_accuracy import accuracy_of
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.networks.variables import init_variables
 from istanas_jax.runs.loop import Fitted, fit
@@ -33,6 +31,8 @@ from istanas_jax.sparse_coding.architecture import ArchState
 from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
+from istanas_jax.training.replay_row import ReplayRow
+from istanas_jax.training.search_accuracy import accuracy_of
 from istanas_jax.training.search_steps import evaluate_super, joint_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
 

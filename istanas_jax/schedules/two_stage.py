@@ -5,7 +5,6 @@ import os
 from ml_collections import ConfigDict
 
 from istanas_jax.look.ascii_cells import describe_cells
-from istanas_jax.methods.search_accuracy import IMAGES, read_search
 from istanas_jax.runs.once import add_seconds, each_once
 from istanas_jax.runs.session import Session, open_session
 from istanas_jax.schedules.memory import check_memory
@@ -15,6 +14,7 @@ from istanas_jax.schedules.search import make_search
 from istanas_jax.schedules.set_aside import set_aside_others
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.training.search_accuracy import IMAGES, read_search
 
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:

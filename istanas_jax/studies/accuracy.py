@@ -8,12 +8,13 @@ cells can be trained in the same way, and one-stage ISTA-NAS searched and traine
 from ml_collections import ConfigDict
 
 from istanas_jax.judge import regression
+from istanas_jax.methods import title_of
 from istanas_jax.runs.folder import RESULT, SIZES
 from istanas_jax.runs.progress import format_seconds
+from istanas_jax.space import paper_tables
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.studies import paper, plots
+from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import name_of
 from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import mean_and_deviation
 
@@ -50,6 +51,8 @@ class AccuracyStudy(RunStudy):
             if result is not None:
                 runs.append(self._run(folder, result))
         each = [value for run in runs for value in run["test_accuracies"]]
+        tables = paper_tables.IMAGENET if self._imagenet else paper_tables.CIFAR10
+        printed = paper_tables.find_row(tables, name)
         return {
             "method": name,
             "runs": runs,
@@ -60,7 +63,7 @@ class AccuracyStudy(RunStudy):
                 key: mean_and_deviation([run[key] for run in runs if run[key] is not None])[0]
                 for key in ("parameters", "multiply_adds", "search_s", "train_s", "percentile")
             },
-            "paper": (paper.IMAGENET if self._imagenet else paper.CIFAR10).get(name),
+            "paper": printed and printed.columns,
         }
 
     def _run(self, folder: str, result: dict) -> dict:
@@ -105,7 +108,7 @@ class AccuracyStudy(RunStudy):
         mean, deviation = row["test_accuracy"]
         top5 = row["top5"]
         return [
-            name_of(row["method"]),
+            title_of(row["method"]),
             f"{row['trainings']}",
             percent(None if mean is None else 1 - mean, deviation),
             percent(None if top5 is None else 1 - top5),

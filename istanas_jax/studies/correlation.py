@@ -8,13 +8,14 @@ place of the first.
 
 from dataclasses import asdict
 
-from istanas_jax.methods.search_accuracy import IMAGES, accuracy_of
+from istanas_jax.methods import ONE_STAGE, title_of
 from istanas_jax.runs.folder import RESULT
-from istanas_jax.studies import paper, plots
+from istanas_jax.space import paper_tables
+from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import correlate, mean_and_deviation
+from istanas_jax.training.search_accuracy import IMAGES, accuracy_of
 
 
 class CorrelationStudy(RunStudy):
@@ -45,7 +46,7 @@ class CorrelationStudy(RunStudy):
                     "pairs": pairs,
                     **dict(zip(("search", "retrained"), means, strict=True)),
                     **asdict(found),
-                    "paper_tau": paper.TAU.get(method),
+                    "paper_tau": paper_tables.TAU.get(method),
                 }
             )
         return {"rows": rows}
@@ -73,7 +74,7 @@ class CorrelationStudy(RunStudy):
         about: dict[str, list[str]] = {}
         for row in figures["rows"]:
             if row["words"]:
-                about.setdefault(row["words"], []).append(name_of(row["method"]))
+                about.setdefault(row["words"], []).append(title_of(row["method"]))
         remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
         on = accuracy_of("two_stage", holds_out=self.config.data.holdout_fraction > 0)
         words = (
@@ -91,7 +92,7 @@ class CorrelationStudy(RunStudy):
             tau += f" (the paper's formula, with ties: {row['tau_a']:+.2f})"
         theirs = row["paper_tau"]
         return [
-            name_of(row["method"]),
+            title_of(row["method"]),
             f"{row['n']}",
             percent(*row["search"]),
             percent(*row["retrained"]),
@@ -108,7 +109,7 @@ class CorrelationStudy(RunStudy):
             head,
             [
                 [
-                    name_of(row["method"]),
+                    title_of(row["method"]),
                     f"{pair['seed']}",
                     percent(pair["search"]),
                     percent(pair["retrained"]),

@@ -13,11 +13,12 @@ from functools import partial
 from ml_collections import ConfigDict
 
 from istanas_jax.config.files import keep_method
+from istanas_jax.methods import title_of
 from istanas_jax.runs.interrupts import Interrupted, Stop
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.studies import paper, plots
+from istanas_jax.space import paper_tables
+from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, Study, table
-from istanas_jax.studies.names import name_of
 from istanas_jax.training.errors import TrainingError
 
 KILLED = -9  # what a process that the system ended for its memory returns
@@ -135,11 +136,11 @@ def _projected(row: dict) -> dict:
 
 
 def _line(row: dict) -> list[str]:
-    memory, days = paper.COST.get((row["method"], row["batch"]), ("-", "-"))
+    memory, days = paper_tables.COST.get((row["method"], row["batch"]), ("-", "-"))
     step, projected = row.get("step_s_median"), row["projected_s"]
     compiled = [row[key] for key in ("trace_s", "compile_s") if key in row]
     return [
-        name_of(row["method"]),
+        title_of(row["method"]),
         f"{row['batch']}",
         f"{step:.3f}" if step else "out of memory" if "out_of_memory" in row else "-",
         f"{row['batch'] / step:.0f}" if step else "-",

@@ -1,15 +1,15 @@
 """How accuracy grows over the time of a search, and how z comes to rest. Figure 2 of the paper."""
 
 from istanas_jax.devices.parallel import from_leader
-from istanas_jax.methods.search_accuracy import IMAGES
+from istanas_jax.methods import ONE_STAGE, title_of
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import METRICS
 from istanas_jax.runs.phases import Phase, without_stage
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
-from istanas_jax.studies.names import ONE_STAGE, name_of
 from istanas_jax.studies.runs import RunStudy
+from istanas_jax.training.search_accuracy import IMAGES
 
 # The first of these keys that a row has is shown. Images of b train b, but no weights.
 SHOWN = {"heldout_accuracy": IMAGES["heldout"], "b_accuracy": f"{IMAGES['b']}, as they train it"}
@@ -90,7 +90,7 @@ def _curve(rows: list[dict], phases: list[Phase]) -> dict | None:
 def _line(row: dict) -> list[str]:
     distances = [_mean(nodes) for nodes in row["distance"]]
     return [
-        name_of(row["method"]),
+        title_of(row["method"]),
         f"{row['seed']}",
         row["of"],
         percent(row["accuracy"][-1]),

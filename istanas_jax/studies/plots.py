@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from istanas_jax.look.curves import COLOURS, STYLE, save
-from istanas_jax.studies.names import name_of
+from istanas_jax.methods import title_of
 
 Rows = Sequence[Mapping]
 
@@ -28,7 +28,7 @@ def scatter(rows: Rows, path: str | os.PathLike) -> None:
             x, y = ([100 * pair[key] for pair in row["pairs"]] for key in ("search", "retrained"))
             axes.scatter(x, y, color=COLOURS[number % len(COLOURS)], s=22)
             tau = "" if row["tau"] is None else f"  τ = {row['tau']:+.2f}"
-            axes.set_title(f"{name_of(row['method'])}{tau}", fontsize=8)
+            axes.set_title(f"{title_of(row['method'])}{tau}", fontsize=8)
             axes.set_xlabel("in search (%)")
         panels[0].set_ylabel("trained from scratch (%)")
         save(figure, path)
@@ -51,7 +51,7 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
                 color=COLOURS[number % len(COLOURS)],
                 marker="os^DvPX*"[number // len(COLOURS) % 8],
                 s=22,
-                label=name_of(row["method"]),
+                label=title_of(row["method"]),
             )
         axes.set_xlabel("parameters (million)")
         axes.set_ylabel("test error (%)")
@@ -73,7 +73,7 @@ def strips(rows: Rows, path: str | os.PathLike) -> None:
             mean = row["percentile"]
             axes.plot([number - 0.3, number + 0.3], [mean, mean], color="black", linewidth=1.2)
         axes.axhline(50, color="black", linewidth=0.8, linestyle=":")
-        axes.set_xticks(range(len(rows)), [name_of(row["method"]) for row in rows], fontsize=7)
+        axes.set_xticks(range(len(rows)), [title_of(row["method"]) for row in rows], fontsize=7)
         axes.set_ylim(-3, 103)
         axes.set_ylabel("percentile among random cells")
         save(figure, path)
@@ -90,7 +90,7 @@ def over_time(rows: Rows, path: str | os.PathLike) -> None:
         figure, panels = _panels(1 + len(moved), 3.8)
         for row in rows:
             number = methods.index(row["method"])
-            label = name_of(row["method"]) if row is _first(rows, row["method"]) else None
+            label = title_of(row["method"]) if row is _first(rows, row["method"]) else None
             accuracies = 100 * np.asarray(row["accuracy"])
             colour = COLOURS[number % len(COLOURS)]
             axes = panels[0]
@@ -100,7 +100,7 @@ def over_time(rows: Rows, path: str | os.PathLike) -> None:
         panels[0].set_ylabel("accuracy in search (%)")
         panels[0].legend(fontsize=7, frameon=False)
         for axes, row in zip(panels[1:], moved, strict=True):
-            _distances(axes, row, f"{name_of(row['method'])}, seed {row['seed']}")
+            _distances(axes, row, f"{title_of(row['method'])}, seed {row['seed']}")
         save(figure, path)
 
 
@@ -139,7 +139,7 @@ def against_batch(rows: Rows, memory_mb: float | None, path: str | os.PathLike) 
             time.plot(
                 [row["batch"] for row in timed],
                 [1000 * row["step_s_median"] / row["batch"] for row in timed],
-                marker="o", label=name_of(method), **look,
+                marker="o", label=title_of(method), **look,
             )  # fmt: skip
             for key, style in (("needed_mb", "--"), ("measured_mb", "-")):
                 known = [row for row in own if row.get(key)]

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.bench import search_time
 from istanas_jax.judge import regression
+from istanas_jax.methods import title_of
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.schedules import retrain, two_stage
 from istanas_jax.space.connections import weight_free
@@ -20,7 +21,6 @@ from istanas_jax.space.genotype import Genotype, random_genotype
 from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.minutes import epochs_that_fit, with_epochs
-from istanas_jax.studies.names import name_of
 from istanas_jax.studies.runs import RunStudy
 from istanas_jax.studies.stats import mean_and_deviation, mean_difference, mean_interval
 
@@ -205,7 +205,7 @@ class QualityStudy(RunStudy):
 
     def _trained_words(self, figures: dict) -> list[str]:
         random = figures[RANDOM_CELLS]["trained"]
-        trained = [(name_of(row["method"]), row["trained"], row["above_random"])
+        trained = [(title_of(row["method"]), row["trained"], row["above_random"])
                    for row in figures["rows"] if row["trained"]]  # fmt: skip
         if not random and not trained:
             return []
@@ -247,7 +247,7 @@ def _line(row: dict) -> list[str]:
         mean_and_deviation([run[key] for run in runs])[0] for key in ("seconds", "compile_s")
     )
     return [
-        name_of(row["method"]),
+        title_of(row["method"]),
         f"{len(runs)}",
         f"{row['times']['epochs']}" if row["times"] else "-",
         _number(row["percentile"]),
@@ -267,7 +267,7 @@ def _seeds(figures: dict) -> str:
         head,
         [
             [
-                name_of(row["method"]),
+                title_of(row["method"]),
                 f"{run['seed']}",
                 _number(run["percentile"]),
                 _number(run["predicted"], 2),

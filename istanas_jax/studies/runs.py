@@ -11,12 +11,12 @@ from ml_collections import ConfigDict
 
 from istanas_jax.config.files import keep_method
 from istanas_jax.devices.parallel import from_leader, is_leader
-from istanas_jax.methods.search_accuracy import read_search
+from istanas_jax.methods import ONE_STAGE
 from istanas_jax.runs.folder import RESULT, STARTED
 from istanas_jax.runs.phases import Phase
 from istanas_jax.schedules import one_stage, retrain, two_stage
 from istanas_jax.studies.base import Job, Study
-from istanas_jax.studies.names import ONE_STAGE
+from istanas_jax.training.search_accuracy import read_search
 
 
 class RunStudy(Study):

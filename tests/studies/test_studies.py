@@ -204,16 +204,17 @@ def test_correlation_of_several_trainings_comes_to_its_end(drivers, tmp_path):
 
 @pytest.mark.parametrize("study", [CorrelationStudy, AccuracyStudy, CurvesStudy])
 def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
-    """Has the name in tables and figures that it is chosen by."""
-    monkeypatch.setitem(METHODS, "own_method", METHODS["darts"])
+    """Has its own title in tables and figures."""
+    own = METHODS["darts"]._replace(title="a method of my own")
+    monkeypatch.setitem(METHODS, "own_method", own)
     kind = study.__name__.removesuffix("Study").lower()
     config = study_config(f"{kind}_tiny")
     with config.unlocked():
         config.study.update({"methods": ("own_method",), "one_stage": False})
         config.search.own_method = config.search.darts
     assert study(config, tmp_path).run()["missing"] == []
-    assert "| own_method |" in text(tmp_path)
-    assert b"own_method" in (tmp_path / "study.svg").read_bytes()
+    assert "| a method of my own |" in text(tmp_path)
+    assert b"a method of my own" in (tmp_path / "study.svg").read_bytes()
 
 
 def test_accuracy(drivers, tmp_path):

@@ -44,7 +44,7 @@ def test_cost_with_what_does_not_fit(monkeypatch, tmp_path):
     )
     assert shown.count("out of memory") == 4
     assert "**Failed**: darts_64: the step could not be measured: ValueError: no." in shown
-    assert "b" in asked[0]
+    assert "ista" in asked[0]
     assert "darts" not in asked[0]
     asked.clear()
     CostStudy(config, tmp_path).run()

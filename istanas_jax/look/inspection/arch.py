@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from istanas_jax.methods.replay_row import ReplayRow
 from istanas_jax.space.connections import connection, num_candidates
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.training.replay_row import ReplayRow
 
 FIELDS = ("b", "A", "z", "support", "frozen")  # the arrays of an ArchState
 CELL_TYPES = ("normal", "reduction")

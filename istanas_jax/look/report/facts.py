@@ -11,8 +11,6 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.look.report import replay
-from istanas_jax.methods.replay_row import ReplayRow, genotype_of
-from istanas_jax.methods.search_accuracy import read_search
 from istanas_jax.runs import metrics, phases
 from istanas_jax.runs.folder import (
     CONFIG,
@@ -31,6 +29,8 @@ from istanas_jax.runs.phases import Phase, name_in, part_of, without_stage
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
 from istanas_jax.storage.files import as_path, in_bucket
+from istanas_jax.training.replay_row import ReplayRow, genotype_of
+from istanas_jax.training.search_accuracy import read_search
 
 
 @dataclass

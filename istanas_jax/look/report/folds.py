@@ -9,11 +9,11 @@ from typing import Any
 from istanas_jax.look.ascii_cells import describe_cell
 from istanas_jax.look.report.facts import Facts, differences
 from istanas_jax.look.report.html import Html, copyable, fold, table, tag
-from istanas_jax.methods.search_accuracy import IMAGES
 from istanas_jax.runs.folder import GENOTYPE, flat
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.space.genotype import Genotype, GenotypeError
 from istanas_jax.storage.files import in_bucket
+from istanas_jax.training.search_accuracy import IMAGES
 
 COUNTED = ("parameters", "multiply_adds")
 

@@ -1,6 +1,6 @@
 """The replay of a search for the page of its run: what replay.jsonl holds, made small.
 
-`methods.replay_row` says what a row holds. The page gets frames: z without its zeros, connections
+`training.replay_row` says what a row holds. The page gets frames: z without its zeros, connections
 in a fixed order, and the number of the drawing of each cell; equal drawings are stored once.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from etils import epath
 
 from istanas_jax.look import drawing
-from istanas_jax.methods.replay_row import ReplayRow, missing_key
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import REPLAY
 from istanas_jax.space.connections import OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.training.replay_row import ReplayRow, missing_key
 
 MAX_FRAMES = 600  # per page
 MAX_BYTES = 2_200_000  # frames and drawings of a page, leaving room for the rest of 3 MB

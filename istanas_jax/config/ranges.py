@@ -1,6 +1,6 @@
 """What a value of a config may be: a range is a rule, with the words that say so.
 
-Methods give the ranges of their own hyper-parameters, `config.bounds` those of all other keys.
+`bounds` has the rule of each key.
 """
 
 import math
