@@ -2,6 +2,6 @@
 
 `base` has what all studies share, and `runs` what those made of runs add. Each study is a file:
 `cost` (with `measurement`), `correlation`, `accuracy`, `quality` and `curves`. `minutes` gives
-every method the same time, `stats` has the statistics, `plots` the drawings, `names` the methods'
-names and `paper` the paper's numbers. Imports `bench`, `schedules` and `judge`.
+every method the same time, `stats` has the statistics and `plots` the drawings. What the paper
+prints is in `space.paper_tables`. Imports `bench`, `schedules` and `judge`.
 """
