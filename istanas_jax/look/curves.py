@@ -16,16 +16,13 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from istanas_jax.look.quantities import BY_TITLE, Quantity
 from istanas_jax.runs.phases import name_in
 from istanas_jax.storage.files import write_whole
 
-# Quantity: the keys of a row that show it, with their line styles.
-PANELS = {
-    "loss": {"loss": "-", "heldout_loss": "--"},
-    "accuracy (%)": {"accuracy": "-", "heldout_accuracy": "--"},
-    "learning rate": {"learning_rate": "-"},
-    "distance of z": {"distance": "-"},
-}
+# What the figure shows, a row of panels each, and the styles of its lines by their names.
+SHOWN = [BY_TITLE[title] for title in ("Loss", "Accuracy", "Learning rate", "Distance of z")]
+STYLES = {"held-out": "--", "images of b": None}  # otherwise solid; None: not shown
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
 # Salted ids and no date: the same rows give the same bytes.
 STYLE = {"svg.hashsalt": "istanas", "svg.fonttype": "none", "font.size": 9, "axes.grid": True,
@@ -46,7 +43,7 @@ def write_curves(rows: Rows, path: str | os.PathLike) -> None:
         column = columns.setdefault(name_in(row["phase"]), {})
         column.setdefault(row["phase"], []).append(row)
     columns = {name: found for name, found in columns.items() if any(map(_panels, found.values()))}
-    panels = [panel for panel in PANELS if panel in _panels(rows)]
+    panels = _panels(rows)
     if not panels:
         return
     with matplotlib.rc_context(STYLE):
@@ -73,39 +70,42 @@ def save(figure: Figure, path: str | os.PathLike) -> None:
     write_whole(path, content.getvalue())
 
 
-def _draw(axes, panel: str, phases: Mapping[str, Rows], axis: str, named: bool) -> None:
-    factor = 100 if "%" in panel else 1
+def _draw(axes, panel: Quantity, phases: Mapping[str, Rows], axis: str, named: bool) -> None:
+    styles = _styles(panel)
     for number, rows in enumerate(phases.values()):
         colour = COLOURS[number % len(COLOURS)]
-        for key, style in PANELS[panel].items():
+        for key, style in styles.items():
             series = [row for row in rows if _has(row, key)]
             if not series:
                 continue
             x = [row[axis] for row in series]
-            values = [factor * np.ravel(row[key]).astype(float) for row in series]
+            values = [panel.factor * np.ravel(row[key]).astype(float) for row in series]
             marker = "o" if len(x) == 1 else None
             means = list(map(np.mean, values))
             axes.plot(x, means, style, color=colour, linewidth=1.2, marker=marker)
             if max(map(len, values)) > 1:
                 low, high = list(map(np.min, values)), list(map(np.max, values))
                 axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_ylabel(panel)
+    axes.set_ylabel(panel.title.lower() + (f" ({panel.unit})" if panel.unit else ""))
     axes.xaxis.get_major_locator().set_params(integer=True)
     for number, phase in enumerate(phases if named else ()):
         axes.plot([], [], color=COLOURS[number % len(COLOURS)], label=phase)
-    for key, style in PANELS[panel].items():
-        if len(PANELS[panel]) > 1 and any(
-            _has(row, key) for rows in phases.values() for row in rows
-        ):
-            label = "held-out" if key.startswith("heldout") else "training"
-            axes.plot([], [], style, color="#555555", linewidth=1.2, label=label)
+    for key, style in styles.items():
+        if len(styles) > 1 and any(_has(row, key) for rows in phases.values() for row in rows):
+            axes.plot([], [], style, color="#555555", linewidth=1.2, label=panel.lines[key])
     if axes.get_legend_handles_labels()[1]:
         axes.legend(fontsize=7, frameon=False)
 
 
-def _panels(rows: Rows) -> set[str]:
+def _panels(rows: Rows) -> list[Quantity]:
     """The quantities of which the rows hold something."""
-    return {name for name, keys in PANELS.items() if any(_has(r, k) for r in rows for k in keys)}
+    return [panel for panel in SHOWN if any(_has(r, k) for r in rows for k in _styles(panel))]
+
+
+def _styles(panel: Quantity) -> dict[str, str]:
+    """The style of each line that is shown, by its key in a row."""
+    styles = {key: STYLES.get(name, "-") for key, name in panel.lines.items()}
+    return {key: style for key, style in styles.items() if style}
 
 
 def _has(row: Mapping[str, Any], key: str) -> bool:
@@ -115,7 +115,7 @@ def _has(row: Mapping[str, Any], key: str) -> bool:
 def _axis(phases: Mapping[str, Rows]) -> str:
     """ "epoch" if it tells the rows of every curve apart, else "step"."""
     for rows in phases.values():
-        for key in {key for keys in PANELS.values() for key in keys}:
+        for key in (key for panel in SHOWN for key in _styles(panel)):
             epochs = [row.get("epoch") for row in rows if _has(row, key)]
             if None in epochs or any(a >= b for a, b in pairwise(epochs)):
                 return "step"

@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from istanas_jax.look.quantities import QUANTITIES
 from istanas_jax.look.report import series
 from istanas_jax.look.report.facts import Facts, gather
 from istanas_jax.look.report.folds import show
@@ -122,7 +123,7 @@ def _charts(runs: Sequence[Facts], names: Sequence[str]) -> list[dict]:
             chart["lines"] += [
                 line | {"run": name, "colour": colour(number)} for line in spec["lines"]
             ]
-    order = {title: place for place, (title, _, _) in enumerate(series.CHARTS)}
+    order = {quantity.title: place for place, quantity in enumerate(QUANTITIES)}
     return sorted(
         together.values(), key=lambda chart: (chart["kind"] != "search", order[chart["title"]])
     )

@@ -8,30 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 from istanas_jax.look import colours
+from istanas_jax.look.quantities import QUANTITIES
 from istanas_jax.look.report.facts import Facts
 from istanas_jax.runs.phases import name_in
 from istanas_jax.space.connections import OPERATIONS
 
-# Title, unit, and the keys of a row that are shown together.
-CHARTS = (
-    ("Loss", "", {"loss": "training", "heldout_loss": "held-out", "b_loss": "images of b"}),
-    (
-        "Accuracy",
-        "%",
-        {"accuracy": "training", "heldout_accuracy": "held-out", "b_accuracy": "images of b"},
-    ),
-    ("Distance of z", "", {"distance": "mean of the nodes, between least and most"}),
-    (
-        "Connections without weights",
-        "",
-        {"weight_free_normal": "normal cell", "weight_free_reduction": "reduction cell"},
-    ),
-    ("Nodes", "", {"frozen": "frozen", "changed": "changes in the epoch"}),
-    ("Learning rate", "", {"learning_rate": "of the weights"}),
-    ("Images per second", "", {"images_per_second": "at the end of the epoch"}),
-    ("Device waiting, at most", "%", {"outside": "time of the host outside steps"}),
-)
-KINDS = ("compile", "data", "step", "recovery", "checkpoint", "evaluation", "log")
+PURPOSES = ("compile", "data", "step", "recovery", "checkpoint", "evaluation", "log")
 
 
 def operations() -> list[dict[str, str]]:
@@ -48,12 +30,12 @@ def charts(facts: Facts) -> list[dict]:
     found = []
     for part in dict.fromkeys(name_in(phase) for phase in phases):
         own = {phase: rows for phase, rows in phases.items() if name_in(phase) == part}
-        for title, unit, keys in CHARTS:
+        for title, keys, unit, factor in QUANTITIES:
             lines = [
                 {"phase": phase, "key": key, "name": name} | line
                 for phase, rows in own.items()
                 for key, name in keys.items()
-                if (line := _line(rows, key, 100 if key.endswith("accuracy") else 1))
+                if (line := _line(rows, key, factor))
             ]
             if lines and not (title == "Nodes" and not any(any(line["y"]) for line in lines)):
                 found.append({"kind": part, "title": title, "unit": unit, "lines": lines})
@@ -64,7 +46,7 @@ def time(facts: Facts) -> list[dict]:
     """The seconds of each phase by purpose, the rest as `other`."""
     bars = []
     for phase, seconds in facts.seconds.items():
-        parts = {kind: seconds[kind] for kind in KINDS if seconds.get(kind)}
+        parts = {purpose: seconds[purpose] for purpose in PURPOSES if seconds.get(purpose)}
         total = seconds.get("total", sum(parts.values()))
         other = total - sum(parts.values())
         if other > 0.005 * total:
@@ -87,7 +69,7 @@ def _with_outside(rows: Sequence[Mapping[str, Any]]) -> list[dict]:
 
 
 def _since(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    return {kind: value - before.get(kind, 0) for kind, value in now.items()}
+    return {key: value - before.get(key, 0) for key, value in now.items()}
 
 
 def _line(rows: Sequence[Mapping[str, Any]], key: str, factor: float) -> dict | None:
