@@ -50,7 +50,7 @@ class Search(Watched):
     batches_per_step: int
     update: Any  # the step, one of `search_steps`
     monitored: Images  # the images by which the result is judged
-    accuracy_of: str  # their name, see `methods.search_accuracy`
+    accuracy_of: str  # their name, see `training.search_accuracy`
 
     def __init__(
         self,
