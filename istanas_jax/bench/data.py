@@ -59,8 +59,8 @@ def run(
             name = f"{SYNTHETIC} made images, since {data.name} is not here"
             data.name = folder
             train = open_images(data).train
-        figures = _measure(train, images, rounds)
-    return {"benchmark": "data", "data": name} | figures | _limits(figures, step_rate)
+        results = _measure(train, images, rounds)
+    return {"benchmark": "data", "data": name} | results | _limits(results, step_rate)
 
 
 def _make_images(root: Path) -> None:
@@ -187,13 +187,13 @@ def _processor_seconds() -> float:
     return sum(sum(process.cpu_times()[:2]) for process in (this, *this.children()))
 
 
-def _limits(figures: dict, step_rate: float) -> dict:
+def _limits(results: dict, step_rate: float) -> dict:
     """Find the slowest part, and say so."""
-    ms = figures["ms"]
+    ms = results["ms"]
     shares = {"reading": ms["read"], "decoding": ms["decode"]}
     shares["resizing"] = max(ms["crop"] - ms["decode"], 0.0)
     largest = max(shares, key=shares.get)
-    rates = {largest: figures["pipeline_per_second"], "handing over": 1000 / ms["hand_over"]}
+    rates = {largest: results["pipeline_per_second"], "handing over": 1000 / ms["hand_over"]}
     if step_rate:
         rates["the step"] = step_rate
     slowest = min(rates, key=rates.get)
@@ -210,28 +210,28 @@ def _limits(figures: dict, step_rate: float) -> dict:
     return {"step_images_per_second": step_rate, "bottleneck": slowest, "in_words": words}
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
-    ms = figures["ms"]
-    by = f"{figures['workers']} processes" if figures["workers"] else f"{figures['cores']} threads"
+    ms = results["ms"]
+    by = f"{results['workers']} processes" if results["workers"] else f"{results['cores']} threads"
     resize = max(ms["crop"] - ms["decode"], 0)
     lines = [
-        f"{figures['data']}: {figures['kilobytes']} kB on average, crops of "
-        f"{figures['image_size']} pixels, {figures['cores']} cores",
+        f"{results['data']}: {results['kilobytes']} kB on average, crops of "
+        f"{results['image_size']} pixels, {results['cores']} cores",
         "one core, by itself:",
-        f"  Pillow, crop and resize  {ms['pillow']:.2f} ms  {figures['pillow_per_core']:.0f} "
+        f"  Pillow, crop and resize  {ms['pillow']:.2f} ms  {results['pillow_per_core']:.0f} "
         "images/s",
-        f"  the same crops by us     {ms['crop']:.2f} ms  {figures['crop_per_core']:.0f} images/s, "
-        f"{figures['against_pillow']:.2f} times Pillow",
-        f"    of it decoding         {ms['decode']:.2f} ms  {figures['decode_per_core']:.0f} "
+        f"  the same crops by us     {ms['crop']:.2f} ms  {results['crop_per_core']:.0f} images/s, "
+        f"{results['against_pillow']:.2f} times Pillow",
+        f"    of it decoding         {ms['decode']:.2f} ms  {results['decode_per_core']:.0f} "
         "images/s",
         f"    of it resizing         {resize:.2f} ms",
         f"  reading the file         {ms['read']:.3f} ms",
-        f"  into a batch, on {figures['platform']:8}{ms['hand_over']:.3f} ms",
-        f"the pipeline, {by}: {figures['pipeline_per_second']:.0f} images/s; the first batch after "
-        f"{figures['first_batch_s']:.1f} s",
-        f"  per core that it used: {figures['pipeline_per_core']:.0f} images/s, "
-        f"{figures['pipeline_against_pillow']:.2f} times Pillow",
-        figures["in_words"],
+        f"  into a batch, on {results['platform']:8}{ms['hand_over']:.3f} ms",
+        f"the pipeline, {by}: {results['pipeline_per_second']:.0f} images/s; the first batch after "
+        f"{results['first_batch_s']:.1f} s",
+        f"  per core that it used: {results['pipeline_per_core']:.0f} images/s, "
+        f"{results['pipeline_against_pillow']:.2f} times Pillow",
+        results["in_words"],
     ]
     return "\n".join(lines)

@@ -75,16 +75,16 @@ def _alone(task: TwoStageSearch, state, batch, steps: int) -> float:
     return float(np.median(times))
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
-    seconds = figures["seconds"]
+    seconds = results["seconds"]
     lines = [
-        f"{figures['steps']} search steps of batch {figures['batch']}, {figures['channels']} "
-        f"channels, {figures['cells']} cells on {figures['platform']}",
-        f"  a step alone         {figures['step_alone_s']:.3f} s",
-        f"  a step in the loop   {figures['step_in_loop_s']:.3f} s",
-        f"  a batch ready after  {1000 * figures['batch_ready_s']:.2f} ms",
-        f"  outside the step     {100 * figures['outside_fraction']:.2f} % of the time: "
+        f"{results['steps']} search steps of batch {results['batch']}, {results['channels']} "
+        f"channels, {results['cells']} cells on {results['platform']}",
+        f"  a step alone         {results['step_alone_s']:.3f} s",
+        f"  a step in the loop   {results['step_in_loop_s']:.3f} s",
+        f"  a batch ready after  {1000 * results['batch_ready_s']:.2f} ms",
+        f"  outside the step     {100 * results['outside_fraction']:.2f} % of the time: "
         + ", ".join(f"{kind} {seconds[kind]:.2f} s" for kind in OUTSIDE),
     ]
     return "\n".join(lines)

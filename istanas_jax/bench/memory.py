@@ -49,14 +49,14 @@ def run(
     return {"benchmark": "memory", **sizes, "rows": rows}
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
-    least = min(row["temp_mb"] for row in figures["rows"])
+    least = min(row["temp_mb"] for row in results["rows"])
     lines = [
-        f"a search step's temporary memory by the compiler: batch {figures['batch']}, "
-        f"{figures['channels']} channels, {figures['cells']} cells"
+        f"a search step's temporary memory by the compiler: batch {results['batch']}, "
+        f"{results['channels']} channels, {results['cells']} cells"
     ]
-    for row in figures["rows"]:
+    for row in results["rows"]:
         lines.append(
             f"  {NAMES[row['method']]:<20}{row['net']:<9}{row['backward']:<12}"
             f"{row['temp_mb']:>8,.0f} MB  {row['temp_mb'] / least:>5.1f} times the least"

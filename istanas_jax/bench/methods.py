@@ -23,11 +23,11 @@ from istanas_jax.schedules.search import TwoStageSearch
 
 
 class OutOfMemory(ValueError):
-    """A step that was compiled and cannot run here; `figures` are those of its compilation."""
+    """A step that was compiled and cannot run here; `results` are those of its compilation."""
 
-    def __init__(self, message: str, figures: dict):
+    def __init__(self, message: str, results: dict):
         super().__init__(message)
-        self.figures = figures
+        self.results = results
 
 
 def run(config: ConfigDict, *, steps: int = 10) -> dict:
@@ -46,7 +46,7 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     traced = time.perf_counter()
     step = devices.compile(lowered)
     compiled = time.perf_counter()
-    figures = {
+    results = {
         "benchmark": "step",
         "method": config.search.method,
         "batch": task.batch,
@@ -61,10 +61,10 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
         "compile_s": round(compiled - traced, 2),
         "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
     }
-    figures |= _memory(step)
-    if figures["needed_mb"] > figures["free_mb"]:
-        needed, free = (figures[key] / 1024 for key in ("needed_mb", "free_mb"))
-        raise OutOfMemory(f"the step needs {needed:.1f} GiB, {free:.1f} are free", figures)
+    results |= _memory(step)
+    if results["needed_mb"] > results["free_mb"]:
+        needed, free = (results[key] / 1024 for key in ("needed_mb", "free_mb"))
+        raise OutOfMemory(f"the step needs {needed:.1f} GiB, {free:.1f} are free", results)
     peak = _Peak()
     times = []
     for _ in range(steps + 1):  # the first warms up and is not counted
@@ -74,7 +74,7 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     loss = float(totals.loss / totals.images)
     if not np.isfinite(loss):
         raise ValueError(f"the loss is {loss} after {steps + 1} steps")
-    return figures | {
+    return results | {
         "step_s": round(min(times[1:]), 4),
         "step_s_median": round(float(np.median(times[1:])), 4),
         "measured_mb": round(peak.grown_mb()),
@@ -142,20 +142,20 @@ def random_batch(shape: jax.ShapeDtypeStruct) -> np.ndarray:
     return np.random.default_rng(0).integers(0, high, shape.shape, shape.dtype)
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
-    return "\n".join(cost_lines(f"one search step by {figures['method']}", figures))
+    return "\n".join(cost_lines(f"one search step by {results['method']}", results))
 
 
-def cost_lines(title: str, figures: dict) -> list[str]:
+def cost_lines(title: str, results: dict) -> list[str]:
     """The lines that the tables of all steps share."""
     return [
-        f"{title}: batch {figures['batch']}, {figures['channels']} channels, {figures['cells']} "
-        f"cells, {figures['dtype']} on {figures['platform']}",
-        f"  step              {figures['step_s']:.3f} s (median {figures['step_s_median']:.3f})",
-        f"  trace, compile    {figures['trace_s']:.1f} s, {figures['compile_s']:.1f} s",
-        f"  temporary memory  {figures['temp_mb']} MB",
-        f"  peak memory       {figures['peak_rss_mb']} MB, {figures['step_rss_mb']} MB of it since "
+        f"{title}: batch {results['batch']}, {results['channels']} channels, {results['cells']} "
+        f"cells, {results['dtype']} on {results['platform']}",
+        f"  step              {results['step_s']:.3f} s (median {results['step_s_median']:.3f})",
+        f"  trace, compile    {results['trace_s']:.1f} s, {results['compile_s']:.1f} s",
+        f"  temporary memory  {results['temp_mb']} MB",
+        f"  peak memory       {results['peak_rss_mb']} MB, {results['step_rss_mb']} MB of it since "
         "before compiling",
     ]
 

@@ -127,16 +127,16 @@ def _timing(rng, scale: float, repeats: int = 50) -> dict:
     }
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
     lines = [
-        f"LASSO recovery against scikit-learn in float64, {figures['problems_per_scale']} problems "
-        f"per scale, lambda {figures['lambda']:g}, float32 on {figures['platform']}",
+        f"LASSO recovery against scikit-learn in float64, {results['problems_per_scale']} problems "
+        f"per scale, lambda {results['lambda']:g}, float32 on {results['platform']}",
         "",
         "b scale  top-2 agrees  certified  worst z error  worst KKT/lambda  steps   cold     warm",
     ]
-    for scale, row in figures["scales"].items():
-        time_row = figures["whole_architecture"][scale]
+    for scale, row in results["scales"].items():
+        time_row = results["whole_architecture"][scale]
         lines.append(
             f"{scale:>7}  {row['support_agrees']:>5}/{row['compared']:<6}  {row['converged']:>9}"
             f"  {row['worst_z_relative_error']:>13.1e}  {row['worst_kkt_over_lambda']:>16.1e}"

@@ -154,12 +154,12 @@ def _matmul_rate(size: int = 1024) -> float:
     return 2 * size**3 / min(times)
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
     lines = [
-        *cost_lines(f"one search step, {figures['mode']}", figures),
-        f"  multiply-adds     {figures['multiply_adds'] / 1e6:.1f} M per image",
-        f"  matmul rate       {100 * figures['fraction_of_matmul_rate']:.0f} % of this machine's",
-        f"  recompilations    {figures['recompilations']}",
+        *cost_lines(f"one search step, {results['mode']}", results),
+        f"  multiply-adds     {results['multiply_adds'] / 1e6:.1f} M per image",
+        f"  matmul rate       {100 * results['fraction_of_matmul_rate']:.0f} % of this machine's",
+        f"  recompilations    {results['recompilations']}",
     ]
     return "\n".join(lines)

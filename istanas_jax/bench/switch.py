@@ -73,9 +73,9 @@ def _random(shape: jax.ShapeDtypeStruct) -> np.ndarray:
     return np.random.default_rng(0).integers(0, high, shape.shape, shape.dtype)
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
     return (
-        f"{figures['batch']} images take {1000 * figures['before']:.0f} ms in search and "
-        f"{1000 * figures['after']:.0f} ms after the switch: {figures['ratio']:.2f} times as fast"
+        f"{results['batch']} images take {1000 * results['before']:.0f} ms in search and "
+        f"{1000 * results['after']:.0f} ms after the switch: {results['ratio']:.2f} times as fast"
     )

@@ -46,22 +46,22 @@ def run(
     """Kill runs and damage checkpoints; return what was lost, and where to look at it."""
     folder = Path(tempfile.mkdtemp(prefix="istanas_torture_"))
     rng = random.Random(seed)
-    figures: dict = {"seed": seed, "kills": [], "damages": []}
+    results: dict = {"seed": seed, "kills": [], "damages": []}
     for number, schedule in enumerate(schedules):
         share = kills // len(schedules) + (number < kills % len(schedules))
         torture = _Torture(schedule, folder / schedule, rng, say)
         torture.undisturbed()
         if share:
-            figures["kills"].append(torture.kill(share))
+            results["kills"].append(torture.kill(share))
         if damages and not number:  # checkpoints of all schedules are written by the same code
             steps = torture.straight / CHECKPOINTS / Phase("search").folder
-            figures["damages"] = damage.run(steps, damages, rng, say)
-    figures["lost"] = sum(len(row["lost"]) for row in figures["kills"] + figures["damages"])
-    if figures["lost"]:
-        figures["folder"] = str(folder)
+            results["damages"] = damage.run(steps, damages, rng, say)
+    results["lost"] = sum(len(row["lost"]) for row in results["kills"] + results["damages"])
+    if results["lost"]:
+        results["folder"] = str(folder)
     else:
         shutil.rmtree(folder)
-    return figures
+    return results
 
 
 class _Torture:
@@ -179,21 +179,21 @@ class _Torture:
         return next(workdir.glob(f"{CHECKPOINTS}/*/{UNFINISHED}"), None) is not None
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the results as text for people."""
-    lines = [f"seed {figures['seed']}", "", f"{'killed':<12}{'runs':>6}{'kills':>7}{'lost':>6}"]
-    for row in figures["kills"]:
+    lines = [f"seed {results['seed']}", "", f"{'killed':<12}{'runs':>6}{'kills':>7}{'lost':>6}"]
+    for row in results["kills"]:
         where = ", ".join(f"{number} {name}" for name, number in sorted(row["in"].items()))
         lost = len(row["lost"])
         lines.append(f"{row['schedule']:<12}{row['runs']:>6}{row['kills']:>7}{lost:>6}  {where}")
-    if figures["damages"]:
+    if results["damages"]:
         lines += ["", f"{'damaged':<22}{'times':>6}{'harmless':>10}{'older step':>12}{'lost':>6}"]
-    for row in figures["damages"]:
+    for row in results["damages"]:
         counts = f"{row['times']:>6}{row['harmless']:>10}{row['older']:>12}{len(row['lost']):>6}"
         lines.append(f"{row['kind']:<22}{counts}")
     lines.append("")
-    lost = [line for row in figures["kills"] + figures["damages"] for line in row["lost"]]
+    lost = [line for row in results["kills"] + results["damages"] for line in row["lost"]]
     lines += [f"lost: {line}" for line in lost] or ["lost: nothing"]
-    if "folder" in figures:
-        lines.append(f"everything is in {figures['folder']}")
+    if "folder" in results:
+        lines.append(f"everything is in {results['folder']}")
     return "\n".join(lines)

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 from istanas_jax.config.files import TRUST, load_config
 
 
-def show(args, figures: dict | list, table: Callable[[Any], str]) -> int:
+def show(args, results: dict | list, table: Callable[[Any], str]) -> int:
     """Print one JSON line if that is wanted, otherwise the table."""
-    print(json.dumps(figures) if args.json else table(figures))
+    print(json.dumps(results) if args.json else table(results))
     return 0
 
 
@@ -114,7 +114,7 @@ def _step(args) -> int:
     from istanas_jax.bench import step
     from istanas_jax.space import genotype
 
-    figures = step.run(
+    results = step.run(
         _step_config(args, "ista"),
         genotype.load(args.genotype),
         mode=args.mode,
@@ -122,7 +122,7 @@ def _step(args) -> int:
         random_support=args.random_support,
         regime="one_stage" if args.one_stage else "search",
     )
-    return show(args, figures, step.table)
+    return show(args, results, step.table)
 
 
 def _method_step(args) -> int:
@@ -165,8 +165,8 @@ def _memory(args) -> int:
     from istanas_jax.space import genotype
 
     sizes = {"batch": args.batch, "channels": args.channels, "cells": args.cells}
-    figures = memory.run(_config_of, genotype.load("ISTA_twostage"), **sizes)
-    return show(args, figures, memory.table)
+    results = memory.run(_config_of, genotype.load("ISTA_twostage"), **sizes)
+    return show(args, results, memory.table)
 
 
 def _add_loop(kinds) -> None:
@@ -185,8 +185,8 @@ def _add_loop(kinds) -> None:
 def _loop(args) -> int:
     from istanas_jax.bench import loop
 
-    figures = loop.run(load_config(args.config, args.overrides), steps=args.steps)
-    return show(args, figures, loop.table)
+    results = loop.run(load_config(args.config, args.overrides), steps=args.steps)
+    return show(args, results, loop.table)
 
 
 def _add_data(kinds) -> None:
@@ -216,7 +216,7 @@ def _data(args) -> int:
     from istanas_jax.bench import data
 
     given = any(o.startswith(("--config.data.name", "--config.data.dir")) for o in args.overrides)
-    figures = data.run(
+    results = data.run(
         load_config(args.config, args.overrides),
         images=args.images,
         workers=args.workers,
@@ -224,7 +224,7 @@ def _data(args) -> int:
         step_rate=args.step_images_per_second,
         must_have=given,
     )
-    return show(args, figures, data.table)
+    return show(args, results, data.table)
 
 
 def _add_switch(kinds) -> None:
@@ -269,9 +269,9 @@ def _docs(args) -> int:
     from istanas_jax.bench import documented
 
     say = partial(print, file=sys.stderr, flush=True)
-    figures = documented.run(minutes=args.minutes, only=args.only, say=say)
-    show(args, figures, documented.table)
-    return 0 if figures["agrees"] else 1
+    results = documented.run(minutes=args.minutes, only=args.only, say=say)
+    show(args, results, documented.table)
+    return 0 if results["agrees"] else 1
 
 
 def _add_torture(kinds) -> None:
@@ -295,12 +295,12 @@ def _torture(args) -> int:
     from istanas_jax.bench import torture
 
     schedules = tuple(torture.SCHEDULES) if args.schedule == "both" else (args.schedule,)
-    figures = torture.run(
+    results = torture.run(
         kills=args.kills,
         damages=args.damages,
         seed=args.seed,
         schedules=schedules,
         say=partial(print, file=sys.stderr, flush=True),
     )
-    show(args, figures, torture.table)
-    return 1 if figures["lost"] else 0
+    show(args, results, torture.table)
+    return 1 if results["lost"] else 0

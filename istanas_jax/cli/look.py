@@ -84,8 +84,8 @@ def _add_inspect(commands) -> None:
 def _inspect(args) -> int:
     # Here, so that the other commands need not wait for them.
     from istanas_jax.look.inspection import table
+    from istanas_jax.look.inspection.contents import inspect, save_array
     from istanas_jax.look.inspection.diff import diff
-    from istanas_jax.look.inspection.figures import inspect, save_array
 
     if args.path is None and not args.diff:
         raise ValueError("give the PATH of a run or a checkpoint")
@@ -94,11 +94,11 @@ def _inspect(args) -> int:
     if args.array and (args.diff or args.params):
         raise ValueError("--array goes with neither --diff nor --params")
     if args.diff:
-        figures = diff(*args.diff, inside=args.path, params=args.params)
-        return show(args, figures, table.diff_table)
+        results = diff(*args.diff, inside=args.path, params=args.params)
+        return show(args, results, table.diff_table)
     if args.array:
-        figures = save_array(args.path, args.array, args.out)
-        return show(args, figures, table.show_array)
+        results = save_array(args.path, args.array, args.out)
+        return show(args, results, table.show_array)
     return show(args, inspect(args.path, args.params), table.table)
 
 
@@ -146,7 +146,7 @@ def _add_judge(commands) -> None:
     judge.add_argument(
         "--fit",
         metavar="CELLS.json",
-        help="fit the regression again, to a list of trained cells, and print its figures",
+        help="fit the regression again, to a list of trained cells, and print how well it predicts",
     )
     judge.add_argument("--out", metavar="FILE", help="where --fit writes (default: the package's)")
     judge.add_argument("--json", action="store_true", help="print one JSON line")
@@ -158,8 +158,8 @@ def _judge(args) -> int:
     from istanas_jax.look import judgement
 
     if args.fit:
-        figures = fit.fit(args.fit, args.out or judgement.default_file())
-        return show(args, figures, fit.table)
+        results = fit.fit(args.fit, args.out or judgement.default_file())
+        return show(args, results, fit.table)
     if not args.specs:
         raise ValueError("judge needs a genotype or the folder of a run")
     return show(args, judgement.judge_all(args.specs), judgement.table)

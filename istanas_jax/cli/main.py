@@ -136,7 +136,7 @@ def _describe(args) -> int:
         return show(args, published_sizes.describe_all(), published_sizes.table)
     if args.genotype is None:
         raise ValueError("describe needs a genotype, or --all")
-    figures = description.describe(
+    results = description.describe(
         genotype.load(args.genotype),
         net=args.net,
         channels=args.channels,
@@ -145,7 +145,7 @@ def _describe(args) -> int:
         image_size=args.image_size,
         one_stage=args.one_stage,
     )
-    return show(args, figures, description.table)
+    return show(args, results, description.table)
 
 
 def _add_plan(commands) -> None:
@@ -170,9 +170,9 @@ def _plan(args) -> int:
     from istanas_jax.plan import estimate, table
 
     say = partial(print, file=sys.stderr, flush=True)
-    figures = estimate.run(load_config(args.config, args.overrides), args.topology, say=say)
+    results = estimate.run(load_config(args.config, args.overrides), args.topology, say=say)
     if args.markdown:
-        print(table.HEADER, table.markdown(figures, args.config), sep="\n")
+        print(table.HEADER, table.markdown(results, args.config), sep="\n")
     else:
-        show(args, figures, table.table)
-    return 0 if figures["fits"] else 1
+        show(args, results, table.table)
+    return 0 if results["fits"] else 1

@@ -175,10 +175,10 @@ def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:
     return bytes(jax_export.export(classify, platforms=PLATFORMS)(images).serialize())
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format what `export` wrote as text for people."""
     rows = []
-    for name, file in figures["files"].items():
+    for name, file in results["files"].items():
         difference = file.get("largest_difference")
         said = (
             "" if difference is None else f"  reads back, logits differ by at most {difference:.1e}"
@@ -186,11 +186,11 @@ def table(figures: dict) -> str:
         rows.append(f"{name:<22}{file['bytes']:>12,} bytes{said}")
     return "\n".join(
         [
-            f"{figures['description']}, in {figures['out']}",
+            f"{results['description']}, in {results['out']}",
             "",
             *rows,
             "",
-            f"compared on {IMAGES} random images, largest logit {figures['largest_logit']:.3g}",
+            f"compared on {IMAGES} random images, largest logit {results['largest_logit']:.3g}",
             f"{MODEL} is a program: whoever loads it must trust where it comes from",
         ]
     )

@@ -164,12 +164,12 @@ class Method(StepRules):
     def outcome(self, search, state: SearchState) -> dict:
         """The result of a search: support, coefficients, frozen nodes, loss and accuracy."""
         shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
-        figures = search.evaluate(state, search.monitored)
+        measured = search.evaluate(state, search.monitored)
         return {
             "support": shown["support"],
             "frozen": int(shown["frozen"].sum()),
             "coefficients": shown["coefficients"],
-            **named_accuracy(search.accuracy_of, figures),
+            **named_accuracy(search.accuracy_of, measured),
         }
 
 

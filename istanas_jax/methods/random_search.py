@@ -107,9 +107,9 @@ class RandomSearch(Method):
     def _judged(self, search, state: SearchState) -> RandomArch:
         """Add the accuracy of the genotype that is trained now, on the host."""
         arch = jax.device_get(state.arch)
-        figures = search.evaluate(state, search.monitored)
+        measured = search.evaluate(state, search.monitored)
         accuracy, loss = arch.accuracy.copy(), arch.loss.copy()
-        accuracy[arch.now], loss[arch.now] = figures["accuracy"], figures["loss"]
+        accuracy[arch.now], loss[arch.now] = measured["accuracy"], measured["loss"]
         return arch.replace(accuracy=accuracy, loss=loss)
 
     def outcome(self, search, state: SearchState) -> dict:

@@ -67,30 +67,30 @@ def forward_memory(net: TargetNet, variables, image_size: int) -> int | None:
     return None if analysis is None else analysis.temp_size_in_bytes
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the description as text for people."""
-    with_head, memory = figures["parameters_with_auxiliary"], figures["forward_memory_mb"]
+    with_head, memory = results["parameters_with_auxiliary"], results["forward_memory_mb"]
     rows = [
-        ("parameters", f"{figures['parameters']:,}"),
+        ("parameters", f"{results['parameters']:,}"),
         ("  with auxiliary head", "too few pixels" if with_head is None else f"{with_head:,}"),
-        ("multiply-adds", f"{figures['multiply_adds']:,}"),
-        ("FLOPs, the paper's rule", f"{figures['flops']:,}"),
+        ("multiply-adds", f"{results['multiply_adds']:,}"),
+        ("FLOPs, the paper's rule", f"{results['flops']:,}"),
         ("forward memory", "unknown" if memory is None else f"{memory:,.1f} MB"),
     ]
-    runs = itertools.groupby(enumerate(figures["parameters_per_cell"]), key=lambda pair: pair[1])
+    runs = itertools.groupby(enumerate(results["parameters_per_cell"]), key=lambda pair: pair[1])
     for parameters, run in runs:
         first, *rest = (index for index, _ in run)
         cells = f"cells {first}-{rest[-1]}, each" if rest else f"cell {first}"
         rows.append((f"parameters of {cells}", f"{parameters:,}"))
     return "\n".join(
         [
-            figures["name"] or figures["genotype"],
-            f"{figures['net']} net, {figures['channels']} channels, {figures['cells']} cells, "
-            f"{figures['classes']} classes, {figures['image_size']} pixels wide"
-            + (", one-stage batch norms" if figures["one_stage"] else ""),
+            results["name"] or results["genotype"],
+            f"{results['net']} net, {results['channels']} channels, {results['cells']} cells, "
+            f"{results['classes']} classes, {results['image_size']} pixels wide"
+            + (", one-stage batch norms" if results["one_stage"] else ""),
             "",
             *(f"{what:<32}{value:>16}" for what, value in rows),
             "",
-            f"forward memory: {figures['forward_memory_meaning']}",
+            f"forward memory: {results['forward_memory_meaning']}",
         ]
     )

@@ -69,23 +69,23 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
     check_config(config, len(devices))
     memory = _memory(topology, len(devices))
     dataset = outline(config.data)
-    figures = []
+    results = []
     for phase in _phases(config, dataset, devices):
         say(f"{phase.name}: compiling for {topology} ...")
         try:
-            figures.append(_measure(phase, topology, memory))
+            results.append(_measure(phase, topology, memory))
         except OutOfMemory as error:
-            figures.append(_base(phase) | {"memory": error.needed, "fits": False})
-        if not figures[-1]["fits"]:
+            results.append(_base(phase) | {"memory": error.needed, "fits": False})
+        if not results[-1]["fits"]:
             per_chip = _largest_batch(config, topology, dataset, devices, phase, say)
-            figures[-1]["largest_batch_per_chip"] = per_chip
+            results[-1]["largest_batch_per_chip"] = per_chip
     return {
         "topology": topology,
         "chips": len(devices),
         "hosts": devices.hosts,
         "memory_per_chip": memory,
-        "phases": figures,
-        "fits": all(phase["fits"] for phase in figures),
+        "phases": results,
+        "fits": all(phase["fits"] for phase in results),
     }
 
 
@@ -200,15 +200,15 @@ def _measure(phase: Planned, topology: str, memory: float) -> dict:
     lowered = phase.task.lower(phase.state)
     trace = time.perf_counter() - begin
     compiled, compile_seconds = _compile(lowered, phase.task.devices)
-    figures, program = _base(phase), compiled.as_text()
+    results, program = _base(phase), compiled.as_text()
     needed = _bytes_needed(compiled)
     if topology.startswith("cpu"):
         all_devices = len(phase.task.devices)
-        seconds = figures["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
+        seconds = results["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
     else:
         seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[topology.partition(":")[0]])
     task = phase.task
-    return figures | {
+    return results | {
         "memory": needed,
         "fits": needed <= memory,
         "reduced_bytes": reduced_bytes(program),

@@ -10,34 +10,34 @@ HEADER = """\
 |---|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the plan as text for people."""
-    chips, hosts = figures["chips"], figures["hosts"]
+    chips, hosts = results["chips"], results["hosts"]
     lines = [
-        f"{figures['topology']}: {chips} chips of {figures['memory_per_chip'] / GIB:.1f} GiB, "
+        f"{results['topology']}: {chips} chips of {results['memory_per_chip'] / GIB:.1f} GiB, "
         f"{hosts} host{'s' * (hosts > 1)}",
         "",
     ]
-    for phase in figures["phases"]:
+    for phase in results["phases"]:
         lines += [*_phase_lines(phase, chips), ""]
-    timed = [phase for phase in figures["phases"] if "schedule_seconds" in phase]
-    if len(timed) == len(figures["phases"]):
+    timed = [phase for phase in results["phases"] if "schedule_seconds" in phase]
+    if len(timed) == len(results["phases"]):
         whole = sum(phase["schedule_seconds"] for phase in timed)
         lines.append(f"whole schedule: about {format_seconds(whole)} of steps, if")
     else:
         lines.append("assumed:")
-    lines += _assumptions(figures["topology"])
+    lines += _assumptions(results["topology"])
     return "\n".join(lines)
 
 
-def markdown(figures: dict, name: str) -> str:
+def markdown(results: dict, name: str) -> str:
     """Format the plan as a Markdown row per phase, to stand under HEADER."""
     rows = []
-    for phase in figures["phases"]:
+    for phase in results["phases"]:
         compiled = "compile_seconds" in phase
         cells = [
             name,
-            figures["topology"],
+            results["topology"],
             phase["phase"],
             f"{phase['batch_per_chip']}",
             f"{phase['memory'] / GIB:.2f} GiB" + ("" if phase["fits"] else " (too much)"),

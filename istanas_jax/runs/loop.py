@@ -55,7 +55,7 @@ class Task(Protocol):
 
     def learning_rate(self, step: int) -> float: ...
 
-    def figures(self) -> str: ...
+    def progress_note(self) -> str: ...
 
 
 class Seconds:
@@ -221,16 +221,16 @@ class _Fit:
         self.progress.update(
             done,
             f"epoch {epoch}/{self.task.epochs}  {self._rate():,.0f} images/s  loss {loss:.3f}  "
-            f"accuracy {100 * accuracy:.1f} %{self.task.figures()}",
+            f"accuracy {100 * accuracy:.1f} %{self.task.progress_note()}",
         )
 
     def _end_epoch(self, state, step: int):
         self._settle(0)
         with self.seconds.of("evaluation"):
-            state, figures = self.task.end_epoch(state)
-        self.score = figures.get("heldout_accuracy")
+            state, measured = self.task.end_epoch(state)
+        self.score = measured.get("heldout_accuracy")
         row = {"phase": self.task.name, "step": step, "epoch": step // self.task.steps_per_epoch}
-        row |= self.task.notes | figures
+        row |= self.task.notes | measured
         row |= {
             "learning_rate": self.task.learning_rate(step - 1),
             "images_per_second": round(self._rate(), 1),

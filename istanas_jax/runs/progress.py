@@ -44,7 +44,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._start = clock()
-        self._done, self._figures = done, ""
+        self._done, self._note = done, ""
         # The rate counts from the first update once there is a second: the time to compile, which
         # comes before it, does not come again.
         self._base, self._first = (self._start, done), None
@@ -58,10 +58,10 @@ class Progress:
                 bar_format=BAR,
             )  # fmt: skip
 
-    def update(self, done: int, figures: str = "") -> None:
+    def update(self, done: int, note: str = "") -> None:
         """Show that the work has come to `done`. Cheap: call it whenever there is news."""
         now = self._clock()
-        self._done, self._figures = done, figures
+        self._done, self._note = done, note
         if self._first is None:
             self._first = now, done
         else:
@@ -97,7 +97,7 @@ class Progress:
         eta = f"ETA {format_seconds(remaining)}" if remaining is not None else None
         if self._bar is not None:
             elapsed = took or format_seconds(now - self._start)
-            parts = (elapsed, None if took else eta, self._figures)
+            parts = (elapsed, None if took else eta, self._note)
             escaped = (part.replace("{", "{{").replace("}", "}}") for part in parts if part)
             self._bar.bar_format = "  ".join([BAR, *escaped])
             self._bar.n = self._done
@@ -105,7 +105,7 @@ class Progress:
             return
         percent = f"{100 * self._done // max(self._total, 1)} %"
         parts = [self._title, f"{self._done}/{self._total} {self._units}", percent]
-        parts += [f"in {took}" if took else eta, self._figures]
+        parts += [f"in {took}" if took else eta, self._note]
         print("  ".join(part for part in parts if part), file=self._stream, flush=True)
 
     def _remaining(self, now: float) -> float | None:

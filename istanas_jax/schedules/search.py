@@ -161,21 +161,21 @@ class Search(Watched):
     def check(self, step: int) -> None:
         self.method.inspect_reports(self, step)
 
-    def figures(self) -> str:
+    def progress_note(self) -> str:
         return f"{self.method.progress()}{self.weight_free_in_short()}"
 
     def end_epoch(self, state: SearchState):
-        figures = summary(state.weights.totals)
+        measured = summary(state.weights.totals)
         if self.batches_per_step == 2 and state.b_totals.images > 0:
-            figures |= {f"b_{k}": v for k, v in summary(state.b_totals).items()}
+            measured |= {f"b_{k}": v for k, v in summary(state.b_totals).items()}
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
-            figures |= {f"heldout_{k}": v for k, v in heldout.items()}
-        figures |= self.method.end_epoch(self, state)
-        figures |= self.watch(self.method.support_now(state).tolist())
+            measured |= {f"heldout_{k}": v for k, v in heldout.items()}
+        measured |= self.method.end_epoch(self, state)
+        measured |= self.watch(self.method.support_now(state).tolist())
         # Two trees of zeros: a step gives both up, and a buffer can be given up only once.
         for_w, for_b = self.devices.replicate((Totals.zero(), Totals.zero()))
-        return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), figures
+        return state.replace(weights=state.weights.replace(totals=for_w), b_totals=for_b), measured
 
     def _batches(self, images: Images, epoch: int, stream: int, first: int):
         """This host's parts of an epoch's batches."""

@@ -72,12 +72,12 @@ class TrainTask:
         trained = make_trained(self.net, state.params, state.stats, self.dataset)
         save_trained(session.workdir.path, trained, number)
         test = self.evaluate(state, self.dataset.test())
-        figures = {"seed": self.seed, **self.origin, "seconds": seconds}
-        figures |= {f"test_{key}": value for key, value in test.items()}
+        measured = {"seed": self.seed, **self.origin, "seconds": seconds}
+        measured |= {f"test_{key}": value for key, value in test.items()}
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
-            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
-        return figures
+            measured |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return measured
 
     def begin(self, number: int) -> None:
         """Prepare the training of this number."""
@@ -125,12 +125,12 @@ class TrainTask:
     def check(self, step: int) -> None:
         pass
 
-    def figures(self) -> str:
+    def progress_note(self) -> str:
         return ""
 
     def end_epoch(self, state: TrainState):
-        figures = summary(state.totals)
+        measured = summary(state.totals)
         if self.heldout:
             heldout = self.evaluate(state, self.heldout)
-            figures |= {f"heldout_{key}": value for key, value in heldout.items()}
-        return state.replace(totals=self.devices.replicate(Totals.zero())), figures
+            measured |= {f"heldout_{key}": value for key, value in heldout.items()}
+        return state.replace(totals=self.devices.replicate(Totals.zero())), measured

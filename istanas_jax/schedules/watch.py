@@ -56,13 +56,13 @@ class Watched:
     def watch(self, supports: Supports) -> dict[str, int]:
         """What an epoch's row says of the cells at its end; may stop the search."""
         normal, reduction = map(weight_free, supports)
-        figures = {"weight_free_normal": normal, "weight_free_reduction": reduction}
+        measured = {"weight_free_normal": normal, "weight_free_reduction": reduction}
         if not self.method.watched:
-            return figures
+            return measured
         self.memory, said = follow(self.memory, supports, self.rules)
         if said:
             self.say(f"{self.name}: {said}")
-        return figures | {"unchanged_epochs": self.memory["unchanged_epochs"]}
+        return measured | {"unchanged_epochs": self.memory["unchanged_epochs"]}
 
 
 def seen(supports: Supports) -> dict[str, Any]:

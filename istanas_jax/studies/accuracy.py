@@ -40,7 +40,7 @@ class AccuracyStudy(RunStudy):
             jobs += [self.cell(genotype, number) for genotype in self.settings.cells]
         return jobs
 
-    def figures(self) -> dict:
+    def results(self) -> dict:
         return {"rows": [self._row(name) for name in [*self.all_methods, *self.settings.cells]]}
 
     def _row(self, name: str) -> dict:
@@ -88,7 +88,7 @@ class AccuracyStudy(RunStudy):
     def _imagenet(self) -> bool:
         return self.config.data.name == "imagenet2012" or self.config.train.stem == "imagenet"
 
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         head = ["", "trainings", "test error, %", "top-5 error, %", "parameters", "multiply-adds"]
         head += ["search", "a training", "judge's percentile"]
         head += ["the paper's error, %", "parameters", "search", "training"]
@@ -102,7 +102,7 @@ class AccuracyStudy(RunStudy):
             "last four columns are the paper's: million parameters and GPU-days of a "
             "GTX 1080Ti, at the paper's size."
         )
-        return [words, table(head, [self._line(row) for row in figures["rows"]]), _runs(figures)]
+        return [words, table(head, [self._line(row) for row in results["rows"]]), _runs(results)]
 
     def _line(self, row: dict) -> list[str]:
         mean, deviation = row["test_accuracy"]
@@ -118,8 +118,8 @@ class AccuracyStudy(RunStudy):
             *(row["paper"] or ["-"] * 4),
         ]
 
-    def draw(self, figures: dict, path) -> None:
-        plots.dots([row for row in figures["rows"] if row["runs"]], path)
+    def draw(self, results: dict, path) -> None:
+        plots.dots([row for row in results["rows"] if row["runs"]], path)
 
 
 def percentile_of(genotype: dict) -> float | None:
@@ -128,7 +128,7 @@ def percentile_of(genotype: dict) -> float | None:
     return None if regression.why_not(cells) else regression.judge(cells).percentile
 
 
-def _runs(figures: dict) -> str:
+def _runs(results: dict) -> str:
     head = ["run", "seeds", "test accuracies, %", "parameters", "commit"]
     return table(
         head,
@@ -140,7 +140,7 @@ def _runs(figures: dict) -> str:
                 f"{run['parameters']:,}",
                 run["commit"],
             ]
-            for row in figures["rows"]
+            for row in results["rows"]
             for run in row["runs"]
         ],
     )

@@ -69,15 +69,15 @@ class Study(ABC):
         """The parts of the study, in the order in which they are done."""
 
     @abstractmethod
-    def figures(self) -> dict:
+    def results(self) -> dict:
         """All that is known so far, ready for JSON; `rows` are those of the table."""
 
     @abstractmethod
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         """Write the paragraphs below the title."""
 
     @abstractmethod
-    def draw(self, figures: dict, path: str | os.PathLike) -> None:
+    def draw(self, results: dict, path: str | os.PathLike) -> None:
         """Draw the figure, if there is something to draw."""
 
     def run(self) -> dict:
@@ -92,9 +92,9 @@ class Study(ABC):
                 with clock.of(job):
                     self._do(job)
                 self.write(jobs)
-            figures = self.write(jobs)
-        self.say(f"\n{self.text(figures)}\neverything is in {self.folder.path}")
-        return figures
+            results = self.write(jobs)
+        self.say(f"\n{self.text(results)}\neverything is in {self.folder.path}")
+        return results
 
     def _do(self, job: Job) -> None:
         """Do one job; if its run cannot go on, say so in the table and go on with the others."""
@@ -108,7 +108,7 @@ class Study(ABC):
         """Write study.json, study.md and the figure from what there is now."""
         command, config, overrides = command_line(sys.argv)
         missing = [job.name for job in jobs if not job.done() and job.name not in self.failed]
-        figures = {
+        results = {
             "study": self.settings.kind,
             "command": command,
             "config_file": config,
@@ -118,28 +118,28 @@ class Study(ABC):
             "jobs": len(jobs),
             "missing": missing,
             "failed": self.failed,
-            **self.figures(),
+            **self.results(),
             "config": self.config.to_dict(),
         }
         if self.folder.writes:
-            self.folder.write("study.json", figures)
-            self.draw(figures, self.folder / "study.svg")
-            write_whole(self.folder / "study.md", f"{self.text(figures)}\n".encode())
-        return figures
+            self.folder.write("study.json", results)
+            self.draw(results, self.folder / "study.svg")
+            write_whole(self.folder / "study.md", f"{self.text(results)}\n".encode())
+        return results
 
-    def text(self, figures: dict) -> str:
+    def text(self, results: dict) -> str:
         """The content of study.md."""
-        parts = [f"# {self.title}", *self.markdown(figures)]
-        if figures["missing"]:
-            done = figures["jobs"] - len(figures["missing"]) - len(figures["failed"])
+        parts = [f"# {self.title}", *self.markdown(results)]
+        if results["missing"]:
+            done = results["jobs"] - len(results["missing"]) - len(results["failed"])
             parts.append(
-                f"**Not finished**: {done} of {figures['jobs']} parts are done; missing: "
-                f"{', '.join(figures['missing'])}."
+                f"**Not finished**: {done} of {results['jobs']} parts are done; missing: "
+                f"{', '.join(results['missing'])}."
             )
-        parts += [f"**Failed**: {name}: {why}." for name, why in figures["failed"].items()]
+        parts += [f"**Failed**: {name}: {why}." for name, why in results["failed"].items()]
         if (self.folder / "study.svg").exists():
             parts.append("![](study.svg)")
-        parts.append(in_short(figures))
+        parts.append(in_short(results))
         return "\n\n".join(parts)
 
     def say(self, line: str) -> None:
@@ -147,11 +147,11 @@ class Study(ABC):
             print(line, flush=True)
 
 
-def in_short(figures: dict) -> str:
+def in_short(results: dict) -> str:
     """Say where the results come from."""
-    chosen = " ".join([figures["config_file"] or "a config of its own", *figures["overrides"]])
-    told = figures["commit"]
-    return f"Config {chosen}, seed {figures['seed']}, commit {told or 'unknown'}; see study.json."
+    chosen = " ".join([results["config_file"] or "a config of its own", *results["overrides"]])
+    told = results["commit"]
+    return f"Config {chosen}, seed {results['seed']}, commit {told or 'unknown'}; see study.json."
 
 
 class Clock:

@@ -31,7 +31,7 @@ class CorrelationStudy(RunStudy):
                 jobs += [self.one_stage(number), self.training(ONE_STAGE, number)]
         return jobs
 
-    def figures(self) -> dict:
+    def results(self) -> dict:
         rows = []
         for method in self.all_methods:
             pairs = [pair for n in range(self.seeds) if (pair := self._pair(method, n))]
@@ -67,12 +67,12 @@ class CorrelationStudy(RunStudy):
             "commit": self.commit(name),
         }
 
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         head = ["method", "seeds", "in search, %", "trained from scratch, %", "Kendall's tau"]
         head += ["95 % interval", "p", "the paper's tau (8 seeds)"]
-        lines = [self._line(row) for row in figures["rows"]]
+        lines = [self._line(row) for row in results["rows"]]
         about: dict[str, list[str]] = {}
-        for row in figures["rows"]:
+        for row in results["rows"]:
             if row["words"]:
                 about.setdefault(row["words"], []).append(title_of(row["method"]))
         remarks = [f"{', '.join(methods)}: {words}." for words, methods in about.items()]
@@ -84,7 +84,7 @@ class CorrelationStudy(RunStudy):
             f"a percentile bootstrap over seeds ({self.settings.resamples} resamples); p is that "
             "of a tau this far from 0 without any correlation. The paper's column is the paper's."
         )
-        return [words, table(head, lines), *remarks, self._seeds(figures)]
+        return [words, table(head, lines), *remarks, self._seeds(results)]
 
     def _line(self, row: dict) -> list[str]:
         tau = "-" if row["tau"] is None else f"{row['tau']:+.2f}"
@@ -102,7 +102,7 @@ class CorrelationStudy(RunStudy):
             "-" if theirs is None else f"{theirs:+.2f}",
         ]
 
-    def _seeds(self, figures: dict) -> str:
+    def _seeds(self, results: dict) -> str:
         """A table of every pair of accuracies."""
         head = ["method", "seed", "in search, %", "trained, %", "parameters", "commit"]
         return table(
@@ -116,10 +116,10 @@ class CorrelationStudy(RunStudy):
                     f"{pair['parameters']:,}",
                     pair["commit"],
                 ]
-                for row in figures["rows"]
+                for row in results["rows"]
                 for pair in row["pairs"]
             ],
         )
 
-    def draw(self, figures: dict, path) -> None:
-        plots.scatter([row for row in figures["rows"] if row["pairs"]], path)
+    def draw(self, results: dict, path) -> None:
+        plots.scatter([row for row in results["rows"] if row["pairs"]], path)

@@ -58,30 +58,30 @@ class CostStudy(Study):
         asked = json.dumps({"config": config.to_dict(), "steps": self.settings.steps})
         code, out, err = _process(asked)
         if code == KILLED:
-            figures = {"out_of_memory": "the system ended the process"}
+            results = {"out_of_memory": "the system ended the process"}
         elif code:
             last = (err.strip().splitlines() or ["no word of it"])[-1]
             raise TrainingError(f"the step could not be measured: {last}")
         else:
-            figures = json.loads(out.splitlines()[-1])
-        figures |= {"method": method, "batch": batch, "config": config.to_dict()}
-        self.folder.write(f"{self._name(method, batch)}.json", figures)
+            results = json.loads(out.splitlines()[-1])
+        results |= {"method": method, "batch": batch, "config": config.to_dict()}
+        self.folder.write(f"{self._name(method, batch)}.json", results)
 
-    def figures(self) -> dict:
+    def results(self) -> dict:
         rows = []
         for method in self.settings.methods:
             for batch in self.settings.batches:
-                figures = self.folder.read(f"{self._name(method, batch)}.json")
-                if figures is not None:
-                    figures.pop("config")  # is that of the study but for method and batch
-                    rows.append(figures | _projected(figures))
+                results = self.folder.read(f"{self._name(method, batch)}.json")
+                if results is not None:
+                    results.pop("config")  # is that of the study but for method and batch
+                    rows.append(results | _projected(results))
         return {"rows": rows}
 
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         head = ["method", "batch", "step, s", "images/s", "trace + compile, s"]
         head += ["memory by the compiler, GiB", "measured, GiB", "projected search"]
         head += ["the paper's memory, GB", "its search, days"]
-        rows = figures["rows"]
+        rows = results["rows"]
         lines = [_line(row) for row in rows]
         search = self.config.search
         words = (
@@ -102,9 +102,9 @@ class CostStudy(Study):
         about = {f"{row['devices']}, commit {row['commit']}" for row in rows if "devices" in row}
         return [words, table(head, lines), projection, *(f"On {one}." for one in sorted(about))]
 
-    def draw(self, figures: dict, path) -> None:
-        free = [row["free_mb"] for row in figures["rows"] if "free_mb" in row]
-        plots.against_batch(figures["rows"], min(free, default=None), path)
+    def draw(self, results: dict, path) -> None:
+        free = [row["free_mb"] for row in results["rows"] if "free_mb" in row]
+        plots.against_batch(results["rows"], min(free, default=None), path)
 
 
 def _process(asked: str) -> tuple[int, str, str]:

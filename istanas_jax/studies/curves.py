@@ -24,7 +24,7 @@ class CurvesStudy(RunStudy):
             jobs += [self.one_stage(number) for number in range(self.seeds)]
         return jobs
 
-    def figures(self) -> dict:
+    def results(self) -> dict:
         return {"rows": [row for method in self.all_methods for row in self._searches(method)]}
 
     def _searches(self, method: str) -> list[dict]:
@@ -46,7 +46,7 @@ class CurvesStudy(RunStudy):
         path = self.folder / folder / METRICS
         return from_leader(metrics.read(path) if path.exists() else [])
 
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         head = ["method", "seed", "accuracy of", "last, %", "best, %", "epochs", "time"]
         head += ["distance of z: first epoch", "last", "commit"]
         words = (
@@ -55,10 +55,10 @@ class CurvesStudy(RunStudy):
             "over nodes of how far z went in an epoch; only ISTA-NAS has one. One-stage goes on "
             "with the fixed architecture."
         )
-        return [words, table(head, [_line(row) for row in figures["rows"]])]
+        return [words, table(head, [_line(row) for row in results["rows"]])]
 
-    def draw(self, figures: dict, path) -> None:
-        plots.over_time(figures["rows"], path)
+    def draw(self, results: dict, path) -> None:
+        plots.over_time(results["rows"], path)
 
 
 def _curve(rows: list[dict], phases: list[Phase]) -> dict | None:

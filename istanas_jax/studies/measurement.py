@@ -23,7 +23,7 @@ def measure(config: ConfigDict, steps: int) -> dict:
     try:
         return methods.run(config, steps=steps)
     except methods.OutOfMemory as error:
-        return error.figures | {"out_of_memory": str(error)}
+        return error.results | {"out_of_memory": str(error)}
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
             raise
@@ -34,10 +34,10 @@ def main() -> None:
     # What was compiled before would make compiling look quick.
     jax.config.update("jax_enable_compilation_cache", False)
     asked = json.load(sys.stdin)
-    figures = measure(ConfigDict(asked["config"]), asked["steps"])
+    results = measure(ConfigDict(asked["config"]), asked["steps"])
     about = provenance(Devices())
     kept = ("commit", "versions", "xla_flags", "devices", "started")
-    print(json.dumps(figures | {key: about[key] for key in kept}))
+    print(json.dumps(results | {key: about[key] for key in kept}))
 
 
 if __name__ == "__main__":

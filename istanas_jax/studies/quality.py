@@ -108,7 +108,7 @@ class QualityStudy(RunStudy):
 
     # Figures.
 
-    def figures(self) -> dict:
+    def results(self) -> dict:
         rows = [self._row(method) for method in self.methods]
         random = self._trainings("random_cell", self.settings.trained.random)
         for row in rows:
@@ -168,7 +168,7 @@ class QualityStudy(RunStudy):
 
     # Words.
 
-    def markdown(self, figures: dict) -> list[str]:
+    def markdown(self, results: dict) -> list[str]:
         settings, held_out = self.settings, regression.coefficients()["held_out"]
         judge = (
             "Percentile: the share of random cells that the judge predicts to do worse, 50 for "
@@ -180,10 +180,10 @@ class QualityStudy(RunStudy):
         )
         head = ["method", "seeds", "epochs", "percentile", "95 % interval", "lowest"]
         head += ["without weights: normal", "reduction", "search", "compiling"]
-        lines = [_line(row) for row in figures["rows"]]
+        lines = [_line(row) for row in results["rows"]]
         lines.append([RANDOM_CELLS, "-", "-", "50.0", "-", "-", *["-"] * 4])
         parts = [f"{self._same_minutes()} {self.budget()}", judge, table(head, lines)]
-        return [*parts, *self._trained_words(figures), _seeds(figures)]
+        return [*parts, *self._trained_words(results), _seeds(results)]
 
     def budget(self) -> str:
         config = self.config
@@ -203,10 +203,10 @@ class QualityStudy(RunStudy):
             "cells as it can train in the same minutes."
         )
 
-    def _trained_words(self, figures: dict) -> list[str]:
-        random = figures[RANDOM_CELLS]["trained"]
+    def _trained_words(self, results: dict) -> list[str]:
+        random = results[RANDOM_CELLS]["trained"]
         trained = [(title_of(row["method"]), row["trained"], row["above_random"])
-                   for row in figures["rows"] if row["trained"]]  # fmt: skip
+                   for row in results["rows"] if row["trained"]]  # fmt: skip
         if not random and not trained:
             return []
         r = self.config.train
@@ -234,8 +234,8 @@ class QualityStudy(RunStudy):
         ]
         return [words, table(head, lines), table(["cell", "test accuracies, %"], each)]
 
-    def draw(self, figures: dict, path) -> None:
-        plots.strips([row for row in figures["rows"] if row["percentile"] is not None], path)
+    def draw(self, results: dict, path) -> None:
+        plots.strips([row for row in results["rows"] if row["percentile"] is not None], path)
 
 
 def _line(row: dict) -> list[str]:
@@ -259,7 +259,7 @@ def _line(row: dict) -> list[str]:
     ]
 
 
-def _seeds(figures: dict) -> str:
+def _seeds(results: dict) -> str:
     """A table of every search."""
     head = ["method", "seed", "percentile", "predicted, %", "without weights", "search", "commit"]
     head += ["remark"]
@@ -276,7 +276,7 @@ def _seeds(figures: dict) -> str:
                 run["commit"],
                 run["remark"] or "",
             ]
-            for row in figures["rows"]
+            for row in results["rows"]
             for run in row["runs"]
         ],
     )

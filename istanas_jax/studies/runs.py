@@ -145,8 +145,8 @@ class RunStudy(Study):
         """The result of a search; None if there is none yet."""
         if method == ONE_STAGE:
             return self.read(f"{ONE_STAGE}_{number}", RESULT)
-        figures = self.read(f"{method}_search", Phase("search", number).file)
-        return figures and read_search(figures, self.two_stage_config(method))
+        results = self.read(f"{method}_search", Phase("search", number).file)
+        return results and read_search(results, self.two_stage_config(method))
 
     def commit(self, folder: str) -> str:
         return (self.read(folder, STARTED) or {}).get("commit") or "unknown"

@@ -35,7 +35,7 @@ class Evaluator:
 def summary(totals: Totals) -> dict[str, float]:
     """Turn sums into means."""
     totals = jax.device_get(totals)
-    figures = {"loss": totals.loss, "accuracy": totals.correct}
+    sums = {"loss": totals.loss, "accuracy": totals.correct}
     if isinstance(totals, TestTotals):
-        figures["top5_accuracy"] = totals.top5
-    return {name: float(value) / float(totals.images) for name, value in figures.items()}
+        sums["top5_accuracy"] = totals.top5
+    return {name: float(value) / float(totals.images) for name, value in sums.items()}

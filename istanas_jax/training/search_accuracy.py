@@ -21,18 +21,18 @@ def accuracy_of(schedule: str, *, holds_out: bool) -> str:
     return "training" if schedule == "one_stage" else "b"
 
 
-def named_accuracy(on: str, figures: Mapping[str, float]) -> dict[str, Any]:
+def named_accuracy(on: str, measured: Mapping[str, float]) -> dict[str, Any]:
     """An evaluation on these images, under the keys of search_N.json."""
-    return {"accuracy_of": on, "accuracy": figures["accuracy"], "loss": figures["loss"]}
+    return {"accuracy_of": on, "accuracy": measured["accuracy"], "loss": measured["loss"]}
 
 
-def read_search(figures: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def read_search(measured: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What search_N.json holds; earlier versions called every accuracy held-out."""
-    figures = dict(figures)
-    if "heldout_accuracy" in figures:
-        before = {key: figures.pop(f"heldout_{key}", None) for key in ("accuracy", "loss")}
+    measured = dict(measured)
+    if "heldout_accuracy" in measured:
+        before = {key: measured.pop(f"heldout_{key}", None) for key in ("accuracy", "loss")}
         on = accuracy_of(
             config["schedule"], holds_out=config["data"].get("holdout_fraction", 0) > 0
         )
-        figures |= named_accuracy(on, before)
-    return figures
+        measured |= named_accuracy(on, before)
+    return measured

@@ -1,5 +1,5 @@
 """Looking into checkpoints, without jax.
 
-Start with `figures`, which says what a checkpoint holds; `files` finds and reads it, `arch`
+Start with `contents`, which says what a checkpoint holds; `files` finds and reads it, `arch`
 describes its architecture, `diff` compares two, and `table` writes both for people.
 """

@@ -9,7 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from istanas_jax.look.inspection.arch import CELL_TYPES, FIELDS, genotype_of
-from istanas_jax.look.inspection.figures import (
+from istanas_jax.look.inspection.contents import (
     architecture,
     group_of,
     matching,
@@ -42,7 +42,7 @@ def diff(
     pair = tuple(open_checkpoint(x if inside is None else as_path(inside) / x) for x in (a, b))
     names, states = _compare(*pair)
     moved = [name for name in matching(names, params or "params") if states[name] == "moved"]
-    figures = {
+    results = {
         "a": {"path": os.fspath(pair[0].path), "what": what(pair[0])},
         "b": {"path": os.fspath(pair[1].path), "what": what(pair[1])},
         "pattern": params,
@@ -50,7 +50,7 @@ def diff(
         "groups": _count(states),
         "moved": _distances(*pair, [names[name] for name in moved]),
     }
-    return plain(figures)
+    return plain(results)
 
 
 def _compare(a: Checkpoint, b: Checkpoint) -> tuple[dict[str, tuple], dict[str, str]]:

@@ -16,15 +16,15 @@ B_SHOWN = 7  # entries of b in a line
 BOOKKEEPING = {"seed", "step", "totals", "b_totals", "z_epoch", "uncertified"}
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """A page about one checkpoint."""
-    parts = [_passed_over(figures["damaged"])] if figures["damaged"] else []
-    parts.append(_what(figures))
-    if figures["architecture"]:
-        parts.append(_architecture(figures["architecture"]))
-    parts.append(_groups(figures))
-    if "arrays" in figures:
-        parts.append(_arrays(figures["arrays"]))
+    parts = [_passed_over(results["damaged"])] if results["damaged"] else []
+    parts.append(_what(results))
+    if results["architecture"]:
+        parts.append(_architecture(results["architecture"]))
+    parts.append(_groups(results))
+    if "arrays" in results:
+        parts.append(_arrays(results["arrays"]))
     return "\n\n".join(parts)
 
 
@@ -53,9 +53,9 @@ def title(what: dict) -> str:
     return ", ".join(filter(None, said))
 
 
-def _what(figures: dict) -> str:
-    what, run = figures["what"], figures["run"]
-    rows = [("path", figures["path"]), ("written", what["written"][:19].replace("T", " ") + " UTC")]
+def _what(results: dict) -> str:
+    what, run = results["what"], results["run"]
+    rows = [("path", results["path"]), ("written", what["written"][:19].replace("T", " ") + " UTC")]
     versions = {name: f"{name} {version}" for name, version in reversed(what["versions"].items())}
     compilers = [versions.pop(name) for name in ("jaxlib", "libtpu") if name in versions]
     rows.append(("by", ", ".join(versions.values())))
@@ -66,7 +66,7 @@ def _what(figures: dict) -> str:
         devices = what.get("devices")
         on = f" on {devices} device{'s' * (devices != 1)}" if devices else ""
         rows.append(("took", format_seconds(what["seconds"].get("total", 0)) + on))
-    if so_far := figures["epoch_so_far"]:
+    if so_far := results["epoch_so_far"]:
         rows.append(
             (
                 "now",
@@ -180,19 +180,19 @@ def size(count: int) -> str:
     return f"{count:.3g} GB"
 
 
-def _groups(figures: dict) -> str:
+def _groups(results: dict) -> str:
     rows = [("arrays", "", "numbers", "", "")]
-    for group, has in figures["groups"].items():
+    for group, has in results["groups"].items():
         if group not in BOOKKEEPING:
-            numbers, remembered = f"{has['numbers']:,}", _optimiser(figures, group)
+            numbers, remembered = f"{has['numbers']:,}", _optimiser(results, group)
             rows.append((f"  {group}", str(has["arrays"]), numbers, size(has["bytes"]), remembered))
     return "\n".join(columns(rows, "<>>><"))
 
 
-def _optimiser(figures: dict, group: str) -> str:
-    if group not in figures["optimisers"]:
+def _optimiser(results: dict, group: str) -> str:
+    if group not in results["optimisers"]:
         return ""
-    state = figures["optimisers"][group]
+    state = results["optimisers"][group]
     said = [] if state["updates"] is None else [f"{state['updates']:,} updates"]
     for field, has in state.items():
         if field != "updates" and has["norm"] is not None:
@@ -221,14 +221,14 @@ def show_array(x: dict) -> str:
     return f"{x['name']}: {x['dtype']}, {shape}, norm {x['norm'] or 0:.4g}, written to {x['out']}"
 
 
-def diff_table(figures: dict) -> str:
+def diff_table(results: dict) -> str:
     """A page about two checkpoints."""
-    lines = [f"{side.upper()}  {title(figures[side]['what'])}" for side in "ab"]
-    if figures["architecture"]:
-        lines += ["", *_changes(figures["architecture"])]
-    lines += ["", *_group_changes(figures["groups"])]
-    if figures["moved"]:
-        lines += ["", *_moved(figures)]
+    lines = [f"{side.upper()}  {title(results[side]['what'])}" for side in "ab"]
+    if results["architecture"]:
+        lines += ["", *_changes(results["architecture"])]
+    lines += ["", *_group_changes(results["groups"])]
+    if results["moved"]:
+        lines += ["", *_moved(results)]
     return "\n".join(lines)
 
 
@@ -273,11 +273,11 @@ def _group_changes(groups: dict) -> list[str]:
     return columns(rows, "<>>>>>")
 
 
-def _moved(figures: dict) -> list[str]:
+def _moved(results: dict) -> list[str]:
     """How far arrays moved: one by one if a pattern was given, else by part of the network."""
     parts: dict[str, list[dict]] = {}
-    for x in figures["moved"]:
-        whole = figures["pattern"] is not None
+    for x in results["moved"]:
+        whole = results["pattern"] is not None
         part = x["name"] if whole else ".".join(x["name"].split(".")[:2])
         parts.setdefault(part, []).append(x)
     rows = [("moved", "arrays", "by", "of their norm")]

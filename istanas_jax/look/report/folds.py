@@ -82,17 +82,17 @@ def _commands(facts: Facts) -> list[Html]:
 
 def _searches(facts: Facts) -> Html | None:
     rows = []
-    for name, figures in facts.ended.items():
-        accuracy = figures.get("test_accuracy", figures.get("accuracy"))
-        split = IMAGES.get(figures.get("accuracy_of"), "test images")
+    for name, result in facts.ended.items():
+        accuracy = result.get("test_accuracy", result.get("accuracy"))
+        split = IMAGES.get(result.get("accuracy_of"), "test images")
         same = (
-            figures.get("genotype")
+            result.get("genotype")
             and facts.genotype
-            and (Genotype.from_dict(figures["genotype"]) == facts.genotype)
+            and (Genotype.from_dict(result["genotype"]) == facts.genotype)
         )
         shown = "" if accuracy is None else f"{100 * accuracy:.2f} % ({split})"
-        spent = format_seconds(figures["seconds"]["total"])
-        rows.append([name, figures.get("seed", ""), shown, spent, "chosen" if same else ""])
+        spent = format_seconds(result["seconds"]["total"])
+        rows.append([name, result.get("seed", ""), shown, spent, "chosen" if same else ""])
     return table(["phase", "seed", "accuracy", "time", ""], rows) if rows else None
 
 

@@ -93,36 +93,36 @@ def _hero(facts: Facts) -> Html:
 
 def headline(facts: Facts) -> list[tuple[str, str, str]]:
     """The numbers at the top of the page: name, value, and a note."""
-    figures = []
+    entries = []
     result = facts.result
     if result:
         deviation, seeds = result["test_accuracy_deviation"], len(result["seeds"])
         spread = f"± {100 * deviation:.2f} over {seeds} seeds" if deviation is not None else ""
         top5 = f"top 5: {100 * result['test_top5_accuracy']:.2f} %" if many_classes(facts) else ""
         accuracy = f"{100 * result['test_accuracy']:.2f} %"
-        figures.append(("test accuracy", accuracy, spread or top5))
+        entries.append(("test accuracy", accuracy, spread or top5))
     elif facts.rows:
         row = facts.rows[-1]
         of = phase_epochs(facts.config, row["phase"])
         epochs = f"{row.get('epoch', '?')} of {of or '?'}"
-        figures.append((f"epochs of {row['phase']}", epochs, ""))
+        entries.append((f"epochs of {row['phase']}", epochs, ""))
         key = "heldout_accuracy" if "heldout_accuracy" in row else "accuracy"
         for accuracy in series.numbers(row.get(key))[:1]:
             what = "held-out accuracy" if key != "accuracy" else "training accuracy"
-            figures.append((what, f"{100 * accuracy:.2f} %", "so far"))
+            entries.append((what, f"{100 * accuracy:.2f} %", "so far"))
     parameters = result["parameters"] if result else facts.sizes and facts.sizes["parameters"]
     if parameters:
-        figures.append(("parameters", in_short(parameters), f"{parameters:,}"))
+        entries.append(("parameters", in_short(parameters), f"{parameters:,}"))
     if facts.sizes:
         adds = facts.sizes["multiply_adds"]
-        figures.append(("multiply-adds", in_short(adds), f"{adds:,} an image"))
+        entries.append(("multiply-adds", in_short(adds), f"{adds:,} an image"))
     elif facts.genotype is not None:
-        figures.append(("multiply-adds", "unknown", f"there is no {SIZES} of these cells"))
+        entries.append(("multiply-adds", "unknown", f"there is no {SIZES} of these cells"))
     if facts.total_seconds is not None:
         compiling = sum(seconds.get("compile", 0) for seconds in facts.seconds.values())
         note = f"{format_seconds(compiling)} of it compiling"
-        figures.append(("time", format_seconds(facts.total_seconds), note))
-    return figures
+        entries.append(("time", format_seconds(facts.total_seconds), note))
+    return entries
 
 
 def many_classes(facts: Facts) -> bool:

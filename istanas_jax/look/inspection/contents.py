@@ -48,15 +48,15 @@ def inspect(path: str | os.PathLike, params: str | None = None) -> dict:
       path: a run's folder, a folder of steps in it, or a step.
       params: a pattern of names; the arrays that match are listed one by one.
     """
-    figures, damaged = newest_whole(path, lambda checkpoint: _figures(checkpoint, params))
-    return figures | {"damaged": damaged}
+    contents, damaged = newest_whole(path, lambda checkpoint: _contents(checkpoint, params))
+    return contents | {"damaged": damaged}
 
 
-def _figures(checkpoint: Checkpoint, params: str | None) -> dict:
+def _contents(checkpoint: Checkpoint, params: str | None) -> dict:
     chosen = None if params is None else matching(checkpoint.leaves, params)
     sizes = groups(checkpoint.leaves)
     arrays = checkpoint.read(_unasked(checkpoint.leaves, sizes))
-    figures = {
+    contents = {
         "path": os.fspath(checkpoint.path),
         "what": what(checkpoint),
         "run": _run(checkpoint),
@@ -66,8 +66,8 @@ def _figures(checkpoint: Checkpoint, params: str | None) -> dict:
         "optimisers": _optimisers(checkpoint.leaves, arrays),
     }
     if chosen is not None:
-        figures["arrays"] = [_array(name, x) for name, x in checkpoint.each(chosen)]
-    return plain(figures)
+        contents["arrays"] = [_array(name, x) for name, x in checkpoint.each(chosen)]
+    return plain(contents)
 
 
 def _unasked(leaves: Mapping[str, list], sizes: Mapping[str, dict]) -> list[str]:
