@@ -25,7 +25,7 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CONFIG, GENOTYPE, METRICS, REPLAY, RESULT, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.schedules import one_stage, retrain, two_stage
-from istanas_jax.space.connections import OTHER_ORDER
+from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
 from istanas_jax.space.genotype import Genotype, load
 from istanas_jax.sparse_coding.architecture import ArchState, Coding, coefficients, recover
 from istanas_jax.sparse_coding.lasso import top_support
@@ -103,8 +103,8 @@ class Run:
             weights = self.coefficients
             pair = (None, None) if weights is None else weights
             cells = "".join(
-                drawing.cell_svg(genotype, kind, coefficients=values)
-                for kind, values in zip(drawing.KINDS, pair, strict=True)
+                drawing.cell_svg(genotype, cell_type, coefficients=values)
+                for cell_type, values in zip(CELL_TYPES, pair, strict=True)
             )
         return f"<p>{words}</p>{cells}"
 
@@ -167,14 +167,14 @@ class Drawing(str):
 
 def draw_cell(
     genotype: Genotype | str,
-    kind: str = "normal",
+    cell_type: str = "normal",
     coefficients: Float[np.ndarray, "cells nodes s"] | None = None,
 ) -> Drawing:
     """A cell, "normal" or "reduction", as SVG; lines are as wide as coefficients are large."""
     genotype = load(genotype) if isinstance(genotype, str) else genotype
-    if coefficients is not None and kind in drawing.KINDS:
-        coefficients = coefficients[drawing.KINDS.index(kind)]
-    return Drawing(drawing.cell_svg(genotype, kind, coefficients=coefficients))
+    if coefficients is not None and cell_type in CELL_TYPES:
+        coefficients = coefficients[CELL_TYPES.index(cell_type)]
+    return Drawing(drawing.cell_svg(genotype, cell_type, coefficients=coefficients))
 
 
 class Node(NamedTuple):

@@ -91,7 +91,7 @@ def test_draw_cell():
     svg = ista.draw_cell("ISTA_twostage", "reduction")
     assert svg.startswith("<svg") and "Reduction cell" in svg
     assert svg._repr_svg_() == svg
-    with pytest.raises(ValueError, match="unknown kind of cell 'other'"):
+    with pytest.raises(ValueError, match="unknown cell type 'other'"):
         ista.draw_cell("ISTA_twostage", "other")
 
 

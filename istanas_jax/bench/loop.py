@@ -45,7 +45,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
         fetch = (time.perf_counter() - begin) / (5 * task.steps_per_epoch)
     seconds = fitted.seconds
     done = 2 * task.steps_per_epoch
-    outside = sum(seconds.get(kind, 0.0) for kind in OUTSIDE)
+    outside = sum(seconds.get(purpose, 0.0) for purpose in OUTSIDE)
     in_loop = (seconds["total"] - seconds.get("compile", 0.0)) / done
     alone = min(before, after)
     return {
@@ -85,6 +85,6 @@ def table(results: dict) -> str:
         f"  a step in the loop   {results['step_in_loop_s']:.3f} s",
         f"  a batch ready after  {1000 * results['batch_ready_s']:.2f} ms",
         f"  outside the step     {100 * results['outside_fraction']:.2f} % of the time: "
-        + ", ".join(f"{kind} {seconds[kind]:.2f} s" for kind in OUTSIDE),
+        + ", ".join(f"{purpose} {seconds[purpose]:.2f} s" for purpose in OUTSIDE),
     ]
     return "\n".join(lines)

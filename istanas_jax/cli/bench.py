@@ -1,38 +1,12 @@
 """The benchmarks of the command line: they parse and dispatch, nothing else."""
 
-import argparse
-import json
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from ml_collections import ConfigDict
 
+from istanas_jax.cli.arguments import positive, show, size
 from istanas_jax.config.files import TRUST, load_config
-
-
-def show(args, results: dict | list, table: Callable[[Any], str]) -> int:
-    """Print one JSON line if that is wanted, otherwise the table."""
-    print(json.dumps(results) if args.json else table(results))
-    return 0
-
-
-def positive(text: str, most: int = 10**9) -> int:
-    value = int(text)
-    if not 1 <= value <= most:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
-    return value
-
-
-# The largest sizes of a network: as in `config.bounds`.
-SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
-SIZES |= {"batch": 1_048_576, "steps": 10**6}
-
-
-def size(name: str) -> Callable[[str], int]:
-    """The argparse type of an argument that is such a size."""
-    return partial(positive, most=SIZES[name])
 
 
 def add_commands(commands) -> None:
@@ -40,7 +14,7 @@ def add_commands(commands) -> None:
     bench = commands.add_parser(
         "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
     )
-    kinds = bench.add_subparsers(required=True, metavar="WHAT")
+    benchmarks = bench.add_subparsers(required=True, metavar="WHAT")
     for add in (
         _add_recovery,
         _add_step,
@@ -51,22 +25,22 @@ def add_commands(commands) -> None:
         _add_docs,
         _add_torture,
     ):
-        add(kinds)
+        add(benchmarks)
 
 
-def _add(kinds, name: str, run, summary: str, description: str, *, config: str = ""):
+def _add(benchmarks, name: str, run, summary: str, description: str, *, config: str = ""):
     """Add a benchmark; `config` is the default of those that take one."""
-    kind = kinds.add_parser(name, help=summary, description=description)
+    benchmark = benchmarks.add_parser(name, help=summary, description=description)
     if config:
-        kind.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
-    kind.add_argument("--json", action="store_true", help="print one JSON line")
-    kind.set_defaults(run=run)
-    return kind
+        benchmark.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
+    benchmark.add_argument("--json", action="store_true", help="print one JSON line")
+    benchmark.set_defaults(run=run)
+    return benchmark
 
 
-def _add_recovery(kinds) -> None:
+def _add_recovery(benchmarks) -> None:
     recovery = _add(
-        kinds,
+        benchmarks,
         "recovery",
         _recovery,
         "the LASSO against scikit-learn, and the time of a recovery",
@@ -83,9 +57,9 @@ def _recovery(args) -> int:
     return show(args, recovery.run(problems=args.problems, seed=args.seed), recovery.table)
 
 
-def _add_step(kinds) -> None:
+def _add_step(benchmarks) -> None:
     step = _add(
-        kinds,
+        benchmarks,
         "step",
         _step,
         "time, compilation and memory of one search step",
@@ -146,9 +120,9 @@ def _config_of(method: str, search: dict) -> ConfigDict:
     return load_config("configs/cifar10_two_stage.py", overrides)
 
 
-def _add_memory(kinds) -> None:
+def _add_memory(benchmarks) -> None:
     memory = _add(
-        kinds,
+        benchmarks,
         "memory",
         _memory,
         "memory of a search step by the compiler: ISTA-NAS and DARTS, recomputing or not",
@@ -169,9 +143,9 @@ def _memory(args) -> int:
     return show(args, results, memory.table)
 
 
-def _add_loop(kinds) -> None:
+def _add_loop(benchmarks) -> None:
     loop = _add(
-        kinds,
+        benchmarks,
         "loop",
         _loop,
         "what a search costs besides its steps: data, logging, recovery, checkpoints",
@@ -189,9 +163,9 @@ def _loop(args) -> int:
     return show(args, results, loop.table)
 
 
-def _add_data(kinds) -> None:
+def _add_data(benchmarks) -> None:
     data = _add(
-        kinds,
+        benchmarks,
         "data",
         _data,
         "images per second of the pipeline that decodes JPEGs, and what limits it",
@@ -227,9 +201,9 @@ def _data(args) -> int:
     return show(args, results, data.table)
 
 
-def _add_switch(kinds) -> None:
+def _add_switch(benchmarks) -> None:
     _add(
-        kinds,
+        benchmarks,
         "switch",
         _switch,
         "a one-stage run's step before and after its architecture is fixed",
@@ -245,9 +219,9 @@ def _switch(args) -> int:
     return show(args, switch.run(load_config(args.config, args.overrides)), switch.table)
 
 
-def _add_docs(kinds) -> None:
+def _add_docs(benchmarks) -> None:
     docs = _add(
-        kinds,
+        benchmarks,
         "docs",
         _docs,
         "the documented figures, measured again",
@@ -274,9 +248,9 @@ def _docs(args) -> int:
     return 0 if results["agrees"] else 1
 
 
-def _add_torture(kinds) -> None:
+def _add_torture(benchmarks) -> None:
     torture = _add(
-        kinds,
+        benchmarks,
         "torture",
         _torture,
         "kill runs and damage checkpoints at random: what is lost?",

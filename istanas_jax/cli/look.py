@@ -2,7 +2,7 @@
 
 import argparse
 
-from istanas_jax.cli.bench import show
+from istanas_jax.cli.arguments import show
 
 INSPECT = """\
 Shows what a checkpoint holds, without its network, its images, or jax: what it is and what wrote

@@ -8,7 +8,7 @@ from functools import partial
 
 from istanas_jax import __version__
 from istanas_jax.cli import bench, look, runs, study
-from istanas_jax.cli.bench import show, size
+from istanas_jax.cli.arguments import show, size
 from istanas_jax.config.files import TRUST
 
 DESCRIPTION = """\

@@ -4,7 +4,7 @@ import sys
 
 from ml_collections import ConfigDict
 
-from istanas_jax.cli.bench import positive
+from istanas_jax.cli.arguments import positive
 from istanas_jax.config.files import TRUST, load_config
 from istanas_jax.runs.interrupts import Interrupted
 

@@ -14,11 +14,9 @@ from etils import epath
 
 from istanas_jax.look.cell_layout import Box, Edge, lay_out
 from istanas_jax.look.colours import DARK, GREY, LIGHT, colour_of
-from istanas_jax.space.connections import NUM_INPUTS, stride_of
+from istanas_jax.space.connections import CELL_TYPES, NUM_INPUTS, stride_of
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.files import write_whole
-
-KINDS = ("normal", "reduction")
 
 CHARACTER = 0.62  # width of a monospaced character, in units of the font's size
 FONT, NOTE_FONT, HEAD_FONT = 12, 11, 15
@@ -28,7 +26,7 @@ THIN, THICK, PLAIN = 1.2, 6.0, 2.0  # widths of lines: least and most by coeffic
 STRIDE = " /2"
 
 
-def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool = False) -> str:
+def cell_svg(genotype: Genotype, cell_type: str, *, coefficients=None, inline: bool = False) -> str:
     """One cell, "normal" or "reduction", as the text of an SVG file.
 
     Args:
@@ -36,9 +34,11 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool =
         first): a line is as wide as abs(coefficient) is large, and dashed if it is negative.
       inline: leave out heading, notes and style, for a page that has them.
     """
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind of cell {kind!r}, expected one of {', '.join(KINDS)}")
-    name = "normal" if kind == "normal" else "reduce"
+    if cell_type not in CELL_TYPES:
+        raise ValueError(
+            f"unknown cell type {cell_type!r}, expected one of {', '.join(CELL_TYPES)}"
+        )
+    name = "normal" if cell_type == "normal" else "reduce"
     cell, concat = getattr(genotype, name), getattr(genotype, f"{name}_concat")
     edges = [
         Edge(connection.predecessor, j + NUM_INPUTS, connection.operation, coefficient)
@@ -47,7 +47,7 @@ def cell_svg(genotype: Genotype, kind: str, *, coefficients=None, inline: bool =
     ]
     output = len(cell) + NUM_INPUTS
     edges += [Edge(node, output) for node in concat]
-    drawn = _Drawing(lay_out(edges, output), edges, kind)
+    drawn = _Drawing(lay_out(edges, output), edges, cell_type)
     return drawn.inline() if inline else drawn.svg()
 
 
@@ -59,9 +59,9 @@ def write_cells(
     folder.mkdir(parents=True, exist_ok=True)
     pair = (None, None) if coefficients is None else coefficients
     paths = []
-    for kind, values in zip(KINDS, pair, strict=True):
-        text = cell_svg(genotype, kind, coefficients=values)
-        paths.append(folder / f"{kind}.svg")
+    for cell_type, values in zip(CELL_TYPES, pair, strict=True):
+        text = cell_svg(genotype, cell_type, coefficients=values)
+        paths.append(folder / f"{cell_type}.svg")
         write_whole(paths[-1], text.encode())
     return paths
 
@@ -82,14 +82,14 @@ def _rows(coefficients, cell) -> list[list[float | None]]:
 class _Drawing:
     """Gives every column its x, and writes the elements."""
 
-    def __init__(self, columns: list[list[Box]], edges: list[Edge], kind: str):
-        self.kind = kind
+    def __init__(self, columns: list[list[Box]], edges: list[Edge], cell_type: str):
+        self.cell_type = cell_type
         self.edges = edges
         self.boxes = [box for column in columns for box in column]
         self.output = columns[-1][0].node
         given = [edge.coefficient for edge in self.edges if edge.coefficient is not None]
         self.notes = []
-        if kind == "reduction":
+        if cell_type == "reduction":
             self.notes.append(f"{STRIDE.strip()}: stride 2, halves height and width")
         if given:
             self.notes.append("line width: size of the coefficient")
@@ -118,7 +118,7 @@ class _Drawing:
         self.width = max(self.right, MARGIN + widest) + MARGIN
 
     def label(self, edge: Edge) -> str:
-        stride = stride_of(edge.source, self.kind == "reduction")
+        stride = stride_of(edge.source, self.cell_type == "reduction")
         return edge.operation + STRIDE * (stride == 2)
 
     def name(self, node: int) -> str:
@@ -128,14 +128,14 @@ class _Drawing:
 
     def svg(self) -> str:
         size = {"width": f"{self.width:.0f}", "height": f"{self.height:.0f}"}
-        title = f"{self.kind.capitalize()} cell"
+        title = f"{self.cell_type.capitalize()} cell"
         operations, outputs = self.parts()
         concat = ", ".join(self.name(edge.source) for edge in outputs)
         sentences = [f"{self.sentence(edge)}." for edge in operations]
         sentences.append(f"The output c_{{k}} concatenates nodes {concat}.")
         lines = [
-            _tag("title", escape(title), id=f"{self.kind}-title"),
-            _tag("desc", escape(" ".join(sentences)), id=f"{self.kind}-desc"),
+            _tag("title", escape(title), id=f"{self.cell_type}-title"),
+            _tag("desc", escape(" ".join(sentences)), id=f"{self.cell_type}-desc"),
             _tag("style", _style()),
             _tag("rect", **size, rx=8, class_="page"),
             _text(MARGIN, MARGIN + HEAD_FONT / 2, escape(title), "head", HEAD_FONT),
@@ -152,7 +152,7 @@ class _Drawing:
             viewBox=f"0 0 {size['width']} {size['height']}",
             class_="istanas-cell",
             role="img",
-            aria_labelledby=f"{self.kind}-title {self.kind}-desc",
+            aria_labelledby=f"{self.cell_type}-title {self.cell_type}-desc",
             **size,
         )
 
@@ -165,7 +165,7 @@ class _Drawing:
             viewBox=f"{MARGIN - 2} {self.head - 2} {width:.0f} {height:.0f}",
             class_="istanas-cell",
             role="img",
-            aria_label=f"{self.kind.capitalize()} cell",
+            aria_label=f"{self.cell_type.capitalize()} cell",
             style=f"--width:{width:.0f}px",
         )
 
@@ -286,10 +286,10 @@ def _style() -> str:
     )
 
 
-def _text(x: float, y: float, content: str, kind: str, size: float) -> str:
+def _text(x: float, y: float, content: str, style: str, size: float) -> str:
     """Text centred on y by the font's size, since renderers disagree on dominant-baseline."""
     return _tag(
-        "text", content, x=f"{x:.1f}", y=f"{y + 0.35 * size:.1f}", class_=kind, font_size=size
+        "text", content, x=f"{x:.1f}", y=f"{y + 0.35 * size:.1f}", class_=style, font_size=size
     )
 
 

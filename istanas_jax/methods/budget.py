@@ -20,7 +20,7 @@ from istanas_jax.space.connections import (
     stride_of,
 )
 
-KINDS = ("parameters", "multiply_adds")
+COSTS = ("parameters", "multiply_adds")
 HALVINGS = 60  # how often the interval of the price of a unit of cost is halved
 
 
@@ -48,25 +48,26 @@ class Budget:
         self.single = _connection_costs(net, image_size, nodes)
         # Per cell type and node: the cost of each choice.
         self.costs = [
-            [self.single[kind][j][self.picks[j]].sum(1) for j in range(nodes)] for kind in range(2)
+            [self.single[cell_type][j][self.picks[j]].sum(1) for j in range(nodes)]
+            for cell_type in range(2)
         ]
         counted = count(net.clone(auxiliary=False), image_size)
         own = [
-            sum(self.cost_of(kind, j, picks) for j, picks in enumerate(support))
-            for kind, support in enumerate(net.genotype.supports())
+            sum(self.cost_of(cell_type, j, picks) for j, picks in enumerate(support))
+            for cell_type, support in enumerate(net.genotype.supports())
         ]
-        self.base = np.array([getattr(counted, kind) for kind in KINDS]) - sum(own)
+        self.base = np.array([getattr(counted, cost) for cost in COSTS]) - sum(own)
         self._check_possible()
 
-    def cost_of(self, kind: int, node: int, picks) -> np.ndarray:
+    def cost_of(self, cell_type: int, node: int, picks) -> np.ndarray:
         """(parameters, multiply-adds) of a node's connections."""
-        return self.single[kind][node][list(picks)].sum(0)
+        return self.single[cell_type][node][list(picks)].sum(0)
 
     def total(self, support: Int[np.ndarray, "2 nodes s"]) -> np.ndarray:
         """(parameters, multiply-adds) of the target net."""
         return self.base + sum(
-            self.cost_of(kind, j, picks)
-            for kind, cell in enumerate(support)
+            self.cost_of(cell_type, j, picks)
+            for cell_type, cell in enumerate(support)
             for j, picks in enumerate(cell)
         )
 
@@ -81,10 +82,10 @@ class Budget:
         if np.all(self.total(support) <= self.limits):
             return support, False
         scores = [
-            [strength[kind, j][self.picks[j]].sum(1) for j in range(len(self.picks))]
-            for kind in range(2)
+            [strength[cell_type, j][self.picks[j]].sum(1) for j in range(len(self.picks))]
+            for cell_type in range(2)
         ]
-        places = [(kind, j) for kind in range(2) for j in range(len(self.picks))]
+        places = [(cell_type, j) for cell_type in range(2) for j in range(len(self.picks))]
         fixed = {p: self._index(p[1], support[p]) for p in places if frozen[p]}
         chosen = self._by_price(scores, fixed)
         # The price has left something over: give it to the nodes that it hit hardest.
@@ -95,17 +96,17 @@ class Budget:
         changed = True
         while changed:
             changed = False
-            for kind, j in free:
-                others = self._sum(chosen) - self.costs[kind][j][chosen[kind, j]]
-                fits = np.all(others + self.costs[kind][j] <= self.limits, axis=1)
-                best = int(np.argmax(np.where(fits, scores[kind][j], -np.inf)))
-                if scores[kind][j][best] > scores[kind][j][chosen[kind, j]]:
-                    chosen[kind, j], changed = best, True
+            for cell_type, j in free:
+                others = self._sum(chosen) - self.costs[cell_type][j][chosen[cell_type, j]]
+                fits = np.all(others + self.costs[cell_type][j] <= self.limits, axis=1)
+                best = int(np.argmax(np.where(fits, scores[cell_type][j], -np.inf)))
+                if scores[cell_type][j][best] > scores[cell_type][j][chosen[cell_type, j]]:
+                    chosen[cell_type, j], changed = best, True
         picked = np.array(support)
-        for kind, j in free:
-            picks = self.picks[j][chosen[kind, j]]
+        for cell_type, j in free:
+            picks = self.picks[j][chosen[cell_type, j]]
             # Strongest first, ties to the lower index.
-            picked[kind, j] = picks[np.argsort(-strength[kind, j][picks], kind="stable")]
+            picked[cell_type, j] = picks[np.argsort(-strength[cell_type, j][picks], kind="stable")]
         return picked, True
 
     def _by_price(self, scores, fixed: dict) -> dict:
@@ -114,12 +115,12 @@ class Budget:
 
         def at(price: float) -> dict:
             chosen = dict(fixed)
-            for kind in range(2):
+            for cell_type in range(2):
                 for j in range(len(self.picks)):
-                    if (kind, j) not in fixed:
-                        cost = self.costs[kind][j] @ weight
-                        value = -cost if np.isinf(price) else scores[kind][j] - price * cost
-                        chosen[kind, j] = int(np.argmax(value))
+                    if (cell_type, j) not in fixed:
+                        cost = self.costs[cell_type][j] @ weight
+                        value = -cost if np.isinf(price) else scores[cell_type][j] - price * cost
+                        chosen[cell_type, j] = int(np.argmax(value))
             return chosen
 
         low, high = 0.0, 1.0
@@ -134,11 +135,11 @@ class Budget:
 
     def _check_possible(self) -> None:
         none = [[np.zeros(len(picks)) for picks in self.picks]] * 2
-        for kind, name in enumerate(KINDS):
-            least = self.base[kind] + sum(c[:, kind].min() for cell in self.costs for c in cell)
-            if least > self.limits[kind]:
+        for cost, name in enumerate(COSTS):
+            least = self.base[cost] + sum(c[:, cost].min() for cell in self.costs for c in cell)
+            if least > self.limits[cost]:
                 raise ValueError(
-                    f"search.ista.budget.max_{name} is {self.limits[kind]:,.0f}, but the smallest "
+                    f"search.ista.budget.max_{name} is {self.limits[cost]:,.0f}, but the smallest "
                     f"network has {least:,.0f}"
                 )
         if not self._fits(self._by_price(none, {})):
@@ -150,7 +151,9 @@ class Budget:
         return bool(np.all(self._sum(chosen) <= self.limits))
 
     def _sum(self, chosen: dict) -> np.ndarray:
-        return self.base + sum(self.costs[kind][j][index] for (kind, j), index in chosen.items())
+        return self.base + sum(
+            self.costs[cell_type][j][index] for (cell_type, j), index in chosen.items()
+        )
 
     def _index(self, node: int, picks) -> int:
         return int(np.flatnonzero((self.picks[node] == np.sort(picks)).all(1))[0])
@@ -176,5 +179,5 @@ def _connection_costs(net: TargetNet, image_size: int, nodes: int) -> list[list[
                 size = outer if predecessor < NUM_INPUTS else inner
                 stride = stride_of(predecessor, plan.reduction)
                 work = operation_work(OPERATIONS[op], plan.channels, size, stride, regime)
-                costs[int(plan.reduction)][j][flat] += [getattr(work, kind) for kind in KINDS]
+                costs[int(plan.reduction)][j][flat] += [getattr(work, cost) for cost in COSTS]
     return costs

@@ -46,9 +46,9 @@ class PDarts(TableMethod):
         everything = [[list(range(ZERO + NUM_OPS))] * num_edges(self.nodes)] * 2
         self.candidates = everything if found is None else found["candidates"]
         mask = np.zeros(self.alpha_shape, bool)
-        for kind, edges in enumerate(self.candidates):
+        for cell_type, edges in enumerate(self.candidates):
             for edge, entries in enumerate(edges):
-                mask[kind, edge, entries] = True
+                mask[cell_type, edge, entries] = True
         self.mask = mask
 
     def sizes(self) -> tuple[int, int]:

@@ -29,10 +29,10 @@ class Mixture(NamedTuple):
     edges: Float[Array, "types edges"] | None = None  # for channels that pass by (PC-DARTS)
     drop: tuple[Key[Array, ""], Float[Array, ""]] | None = None  # key, rate (P-DARTS)
 
-    def of_type(self, kind: int) -> "Mixture":
+    def of_type(self, cell_type: int) -> "Mixture":
         """The mixture of one cell type, without the first axis."""
         return Mixture(
-            self.table[kind], None if self.edges is None else self.edges[kind], self.drop
+            self.table[cell_type], None if self.edges is None else self.edges[cell_type], self.drop
         )
 
 

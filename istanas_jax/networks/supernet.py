@@ -115,14 +115,14 @@ class SuperNet(nn.Module):
         auxiliary = None
         for stretch in _stretches(plans):
             plan = plans[stretch[0]]
-            spec, kind = self.spec(plan), int(plan.reduction)
+            spec, cell_type = self.spec(plan), int(plan.reduction)
             variables = [cells[i]() for i in stretch]
             if mixture is not None:
-                run, choice = run_cell_mixed, (mixture.of_type(kind),)
+                run, choice = run_cell_mixed, (mixture.of_type(cell_type),)
                 variables = list(zip(variables, stretch, strict=True))  # numbered
             else:
                 run = run_cell_dense if dense else run_cell
-                choice = (support[kind], coefficients[kind])
+                choice = (support[cell_type], coefficients[cell_type])
                 spec = replace(spec, s=support.shape[-1])
             s0, s1, moved = _run_stretch(run, variables, s0, s1, choice, spec, mode)
             if train and not self.is_initializing():

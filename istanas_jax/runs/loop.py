@@ -77,7 +77,7 @@ class Fitted(NamedTuple):
     """The result of `fit`."""
 
     state: Any
-    seconds: dict[str, float]  # all in all and by kind, those of earlier sessions too
+    seconds: dict[str, float]  # all in all and by purpose, those of earlier sessions too
 
 
 def fit(task: Task, state, session: Session) -> Fitted:
@@ -243,8 +243,8 @@ class _Fit:
 
     def all_seconds(self) -> dict[str, float]:
         spent = self.seconds.spent | {"total": time.perf_counter() - self.begin}
-        kinds = spent | self.earlier
-        return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(kinds)}
+        purposes = spent | self.earlier
+        return {k: round(self.earlier.get(k, 0) + spent.get(k, 0), 3) for k in sorted(purposes)}
 
     def _wishes(self) -> Int[np.ndarray, " 2"]:
         """What this host wants: a checkpoint if its clock says so, a stop if it got a signal.

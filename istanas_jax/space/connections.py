@@ -33,6 +33,7 @@ ALL_OPERATIONS = OPERATIONS + EXTRA_OPERATIONS
 
 NUM_OPS = len(OPERATIONS)
 NUM_INPUTS = 2
+CELL_TYPES = ("normal", "reduction")  # in the order of the first axis of arrays
 
 # Arrays list a node's picks strongest first, genotypes list the weakest first. Either list (or last
 # axis), sliced by this, is in the other order.

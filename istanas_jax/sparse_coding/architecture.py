@@ -18,8 +18,6 @@ from istanas_jax.space import connections
 from istanas_jax.sparse_coding import lasso
 from istanas_jax.sparse_coding.lasso import SparseCode
 
-CELL_TYPES = ("normal", "reduction")
-
 
 @flax.struct.dataclass
 class ArchState:

@@ -26,7 +26,7 @@ class Job(NamedTuple):
     """A part of a study that is done once."""
 
     name: str  # its folder or file
-    kind: str  # jobs of one kind take about as long
+    group: str  # jobs of one group take about as long
     done: Callable[[], bool]
     run: Callable[[], Any]
 
@@ -180,15 +180,15 @@ class Clock:
     def __exit__(self, *_) -> None:
         self.left.remove(self.job)
         seconds = time.perf_counter() - self.started
-        self.took.setdefault(self.job.kind, []).append(seconds)
+        self.took.setdefault(self.job.group, []).append(seconds)
 
     def to_come(self) -> float | None:
-        """Seconds left: a job takes the mean of its kind or, for a new kind, the mean of all."""
+        """Seconds left: a job takes the mean of its group or, for a new group, the mean of all."""
         if not self.took:
             return None
-        means = {kind: sum(times) / len(times) for kind, times in self.took.items()}
+        means = {group: sum(times) / len(times) for group, times in self.took.items()}
         mean = sum(means.values()) / len(means)
-        return sum(means.get(job.kind, mean) for job in self.left)
+        return sum(means.get(job.group, mean) for job in self.left)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from istanas_jax.look import colours, drawing
 from istanas_jax.look.drawing import cell_svg, write_cells
 from istanas_jax.space import genotype
-from istanas_jax.space.connections import ALL_OPERATIONS
+from istanas_jax.space.connections import ALL_OPERATIONS, CELL_TYPES
 from istanas_jax.space.genotype import Genotype
 
 NS = "{http://www.w3.org/2000/svg}"
@@ -31,10 +31,10 @@ def random_genotype(seed):
 
 
 CELLS = {
-    f"{name}-{kind}": (cells, kind)
+    f"{name}-{cell_type}": (cells, cell_type)
     for name, cells in genotype.published().items()
-    for kind in drawing.KINDS
-} | {f"random{seed}": (random_genotype(seed), drawing.KINDS[seed % 2]) for seed in range(100)}
+    for cell_type in CELL_TYPES
+} | {f"random{seed}": (random_genotype(seed), CELL_TYPES[seed % 2]) for seed in range(100)}
 
 
 def text_box(element):
@@ -67,10 +67,10 @@ def nodes(root):
     return [rect for rect in root.iter(f"{NS}rect") if (rect.get("class") or "").startswith("node")]
 
 
-def lines(root, kind):
+def lines(root, style):
     """Per edge its points: what is drawn from M over C (cubic curves) and H."""
     for group in root.iter(f"{NS}g"):
-        if group.get("class") == kind:
+        if group.get("class") == style:
             points = []
             for command, rest in re.findall(r"([MCH])([^MCH]*)", group.find(f"{NS}path").get("d")):
                 numbers = np.array([float(number) for number in rest.split()])
@@ -89,8 +89,8 @@ def lines(root, kind):
 
 @pytest.mark.parametrize("case", CELLS)
 def test_nothing_overlaps(case):
-    cells, kind = CELLS[case]
-    root = ET.fromstring(cell_svg(cells, kind))
+    cells, cell_type = CELLS[case]
+    root = ET.fromstring(cell_svg(cells, cell_type))
     pills = [rect for rect in root.iter(f"{NS}rect") if rect.get("class") == "page pill"]
     labels = texts(root, "label")
     assert all(
@@ -116,13 +116,13 @@ def test_nothing_overlaps(case):
 
 @pytest.mark.parametrize("case", list(CELLS)[::2])
 def test_every_connection_is_there(case):
-    cells, kind = CELLS[case]
-    name = "normal" if kind == "normal" else "reduce"
+    cells, cell_type = CELLS[case]
+    name = "normal" if cell_type == "normal" else "reduce"
     cell, concat = getattr(cells, name), getattr(cells, f"{name}_concat")
-    root = ET.fromstring(cell_svg(cells, kind))
+    root = ET.fromstring(cell_svg(cells, cell_type))
     shown = sorted(text.text for text in texts(root, "label"))
     expected = [
-        operation + " /2" * (kind == "reduction" and predecessor < 2)
+        operation + " /2" * (cell_type == "reduction" and predecessor < 2)
         for node in cell
         for operation, predecessor in node
     ]
@@ -202,5 +202,5 @@ def test_write_cells(tmp_path):
 
 
 def test_unknown_kind():
-    with pytest.raises(ValueError, match="unknown kind of cell 'reduce', expected one of normal"):
+    with pytest.raises(ValueError, match="unknown cell type 'reduce', expected one of normal"):
         cell_svg(genotype.load("SNAS"), "reduce")

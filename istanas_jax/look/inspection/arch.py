@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from istanas_jax.space.connections import connection, num_candidates
+from istanas_jax.space.connections import CELL_TYPES, connection, num_candidates
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.training.replay_row import ReplayRow
 
 FIELDS = ("b", "A", "z", "support", "frozen")  # the arrays of an ArchState
-CELL_TYPES = ("normal", "reduction")
 
 
 def describe_nodes(

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from istanas_jax.look.inspection.arch import CELL_TYPES, FIELDS, genotype_of
+from istanas_jax.look.inspection.arch import FIELDS, genotype_of
 from istanas_jax.look.inspection.contents import (
     architecture,
     group_of,
@@ -19,6 +19,7 @@ from istanas_jax.look.inspection.contents import (
     what,
 )
 from istanas_jax.look.inspection.files import Checkpoint, open_checkpoint
+from istanas_jax.space.connections import CELL_TYPES
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.files import as_path
 
@@ -104,9 +105,9 @@ def _architectures(a: Checkpoint, b: Checkpoint) -> dict | None:
         return None
     comparable = all(arches) and arches[0]["b"].shape == arches[1]["b"].shape
     nodes = []
-    for c, kind in enumerate(CELL_TYPES):
+    for c, cell_type in enumerate(CELL_TYPES):
         for j, (ours, theirs) in enumerate(zip_longest(cells[0][c], cells[1][c], fillvalue=())):
-            node = {"cell": kind, "node": j}
+            node = {"cell": cell_type, "node": j}
             node["removed"] = [x._asdict() for x in (Counter(ours) - Counter(theirs)).elements()]
             node["added"] = [x._asdict() for x in (Counter(theirs) - Counter(ours)).elements()]
             if comparable:

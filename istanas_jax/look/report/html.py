@@ -84,12 +84,12 @@ def copyable(label: str, text: str, id: str) -> Html:
 
 def legend() -> Html:
     """The colours of the operations, those that a search chooses from."""
-    kinds = {}
+    by_colour = {}
     for operation in OPERATIONS:
-        kinds.setdefault(colours.colour_of(operation), []).append(operation)
+        by_colour.setdefault(colours.colour_of(operation), []).append(operation)
     items = [
         tag("li", tag("span", class_="swatch", style=f"background:{colour}"), " / ".join(names))
-        for colour, names in kinds.items()
+        for colour, names in by_colour.items()
     ]
     return tag("ul", *items, class_="legend", aria_label="Colours of the operations")
 

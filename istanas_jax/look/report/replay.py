@@ -17,7 +17,7 @@ from etils import epath
 from istanas_jax.look import drawing
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import REPLAY
-from istanas_jax.space.connections import OTHER_ORDER
+from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.training.replay_row import ReplayRow, missing_key
 
@@ -54,7 +54,7 @@ class Drawings:
             # from_supports turns each node round: the drawing then has them in rising order again.
             support = [node[OTHER_ORDER] for node in picks]
             genotype = Genotype.from_supports(support, support)
-            self.texts.append(drawing.cell_svg(genotype, drawing.KINDS[cell], inline=True))
+            self.texts.append(drawing.cell_svg(genotype, CELL_TYPES[cell], inline=True))
             self.size += len(self.texts[-1])
         return self.numbers[key]
 

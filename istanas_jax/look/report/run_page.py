@@ -18,7 +18,7 @@ from istanas_jax.look.report.html import Html, fold, join, legend, page, section
 from istanas_jax.look.report.replay import Drawings, replays
 from istanas_jax.runs.folder import REPLAY, REPORT, SIZES, phase_epochs
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.space.connections import OTHER_ORDER
+from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
 from istanas_jax.storage.files import as_path, write_whole
 
 SCHEDULES = {
@@ -169,13 +169,13 @@ def cell_figures(facts: Facts, prefix: str = "") -> list[Html]:
     """Both cells; `prefix` keeps ids apart on a page of several runs."""
     pair = facts.coefficients or (None, None)
     figures = []
-    for kind, weights in zip(drawing.KINDS, pair, strict=True):
+    for cell_type, weights in zip(CELL_TYPES, pair, strict=True):
         rows = None if weights is None else [row[OTHER_ORDER] for row in weights]
-        svg = drawing.cell_svg(facts.genotype, kind, coefficients=rows, inline=True)
-        cell = facts.genotype.normal if kind == "normal" else facts.genotype.reduce
-        caption = tag("figcaption", tag("h3", f"{kind.capitalize()} cell"))
+        svg = drawing.cell_svg(facts.genotype, cell_type, coefficients=rows, inline=True)
+        cell = facts.genotype.normal if cell_type == "normal" else facts.genotype.reduce
+        caption = tag("figcaption", tag("h3", f"{cell_type.capitalize()} cell"))
         words = fold(
-            "in words", tag("pre", "\n".join(describe_cell(cell))), id=f"{prefix}{kind}-words"
+            "in words", tag("pre", "\n".join(describe_cell(cell))), id=f"{prefix}{cell_type}-words"
         )
         figures.append(tag("figure", caption, tag("div", Html(svg), class_="cell"), words))
     return figures

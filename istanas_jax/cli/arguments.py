@@ -1,0 +1,30 @@
+"""What commands share: types of their arguments, and how they print results."""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+
+def show(args, results: dict | list, table: Callable[[Any], str]) -> int:
+    """Print one JSON line if that is wanted, otherwise the table."""
+    print(json.dumps(results) if args.json else table(results))
+    return 0
+
+
+def positive(text: str, most: int = 10**9) -> int:
+    value = int(text)
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 to {most:,}")
+    return value
+
+
+# The largest sizes of a network: as in `config.bounds`.
+SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
+SIZES |= {"batch": 1_048_576, "steps": 10**6}
+
+
+def size(name: str) -> Callable[[str], int]:
+    """The argparse type of an argument that is such a size."""
+    return partial(positive, most=SIZES[name])
