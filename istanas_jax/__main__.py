@@ -16,7 +16,15 @@ def main() -> int:
     try:
         from istanas_jax.cli.main import main
 
-        return main()
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()  # while a closed pipe can still be caught
+    except BrokenPipeError:  # whoever read our output, like `head`, has ended: so do we, silently
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # Python flushes both once more at its exit
+            os.dup2(nowhere, stream.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:  # before there was a command to stop
         print("istanas: stopped", file=sys.stderr)
         return 130

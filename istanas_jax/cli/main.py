@@ -1,6 +1,7 @@
 """The entry of the command line: parses and dispatches, nothing else."""
 
 import argparse
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -57,7 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("istanas: stopped", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _output_is_closed():
+            raise
         return _failed(error)
+
+
+def _output_is_closed() -> bool:
+    """Whether nobody reads our output or errors any more: then that is the pipe that broke."""
+    poll = select.poll()
+    for stream in (1, 2):
+        poll.register(stream, 0)
+    return bool(poll.poll(0))
 
 
 def _failed(error: Exception) -> int:

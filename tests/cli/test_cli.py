@@ -1,6 +1,8 @@
 """The command line as a person meets it: help, JSON, errors."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -24,6 +26,28 @@ def test_module_and_console_script_are_the_same():
     script = subprocess.run(["istanas", "--help"], capture_output=True, text=True, check=True)
     assert module.stdout == script.stdout
     assert "examples:" in module.stdout
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("argv", [["--help"], ["judge", "ISTA_twostage"]])
+def test_a_closed_pipe_ends_a_command_silently(argv, unbuffered):
+    command = [sys.executable, "-m", "istanas_jax", *argv]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        process.stdout.close()  # as `head` does when it has enough
+        assert process.stderr.read() == b""
+    if argv != ["--help"]:  # argparse passes over the error if it meets it
+        assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_another_broken_pipe_is_an_error(monkeypatch, capsys):
+    def break_pipe(*_):
+        raise BrokenPipeError("a worker has ended")
+
+    monkeypatch.setattr("istanas_jax.look.judgement.judge_all", break_pipe)
+    assert main(["judge", "ISTA_twostage"]) == 2
+    assert capsys.readouterr().err == "istanas: a worker has ended\n"
 
 
 @pytest.mark.slow
