@@ -41,13 +41,19 @@ DRIVERS: dict[str, Callable[[ConfigDict, str], dict]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, whether it is finished or not."""
+    """A run's folder, whether it is finished or not.
+
+    >>> run = load_run("runs/digits")
+    >>> run.config["schedule"]
+    'two_stage'
+    >>> rows = run.metrics()
+    """
 
     path: epath.Path
 
     @property
     def config(self) -> dict:
-        """What was asked for."""
+        """The config that the run was started with."""
         return self._read(CONFIG)
 
     @property
@@ -84,7 +90,7 @@ class Run:
         return load_trained(self.path, number)
 
     def classify(self, images: list[str], top: int = 3) -> list[predict.Prediction]:
-        """The likeliest classes of image files, prepared as for the test of the network."""
+        """Name the likeliest classes of image files, prepared as the test images were."""
         return list(predict.predict(self.path, images, top=top))
 
     def _rows(self, name: str) -> list[dict]:
@@ -95,7 +101,7 @@ class Run:
         return Workdir(self.path).read(name)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the result and both cells."""
+        """The result and both cells, as a notebook shows them."""
         result, genotype = self.result, self.genotype
         words = f"{100 * result['test_accuracy']:.2f} % test accuracy" if result else "not finished"
         cells = ""
@@ -115,6 +121,9 @@ def run_schedule(config: str | ConfigDict, workdir: str | os.PathLike) -> Run:
     Args:
       config: a config, or the file of one: "configs/digits.py:one_stage".
       workdir: a folder; a run that was begun in it goes on.
+
+    >>> run = run_schedule("digits", "runs/digits")
+    >>> cells, result = run.genotype, run.result
     """
     config = _config(config)
     DRIVERS[config.schedule](config, workdir)
@@ -122,7 +131,11 @@ def run_schedule(config: str | ConfigDict, workdir: str | os.PathLike) -> Run:
 
 
 def run_search(config: str | ConfigDict, workdir: str | os.PathLike) -> Run:
-    """Algorithm 1: find a genotype by a two-stage config, without training it."""
+    """Algorithm 1: find a genotype by a two-stage config, without training it.
+
+    >>> run = run_search("digits", "runs/search")
+    >>> picture = draw_cell(run.genotype, "normal", run.coefficients)
+    """
     two_stage.search(_config(config), workdir)
     return load_run(workdir)
 
@@ -139,9 +152,11 @@ def run_retrain(
 
     Args:
       config: its `retrain` part is used, or the `train` part of a one-stage config.
-      genotype: or a published name, a file, JSON, DARTS text, `random:SEED`.
-      one_stage: with the batch norms of one-stage cells.
-      runs: seeds; by default the config's.
+      genotype: the cells, or a published name, a file, JSON, DARTS text, `random:SEED`.
+      one_stage: whether the network has the batch norms of one-stage cells.
+      runs: number of seeds; by default the config's.
+
+    >>> run = run_retrain("digits", "ISTA_twostage", "runs/cell", runs=2)
     """
     text = genotype if isinstance(genotype, str) else genotype.to_json()
     retrain.run(retrain.config_for(_config(config), text, one_stage=one_stage, runs=runs), workdir)
@@ -149,7 +164,14 @@ def run_retrain(
 
 
 def load_run(path: str | os.PathLike) -> Run:
-    """A run that is in this folder."""
+    """Open the run that is in this folder.
+
+    >>> load_run("runs/digits").config["seed"]
+    0
+    >>> load_run("elsewhere")
+    Traceback (most recent call last):
+    ValueError: there is no run in elsewhere
+    """
     run = Run(absolute(path))  # a notebook may change its folder
     if not (run.path / CONFIG).exists():
         raise ValueError(f"there is no run in {path}")
@@ -170,7 +192,12 @@ def draw_cell(
     cell_type: str = "normal",
     coefficients: Float[np.ndarray, "cells nodes s"] | None = None,
 ) -> Drawing:
-    """A cell, "normal" or "reduction", as SVG; lines are as wide as coefficients are large."""
+    """A cell, "normal" or "reduction", as SVG; lines are as wide as coefficients are large.
+
+    >>> picture = draw_cell("ISTA_twostage", "reduction")
+    >>> picture.startswith("<svg")
+    True
+    """
     genotype = load(genotype) if isinstance(genotype, str) else genotype
     if coefficients is not None and cell_type in CELL_TYPES:
         coefficients = coefficients[CELL_TYPES.index(cell_type)]
@@ -190,7 +217,16 @@ class Node(NamedTuple):
 def recover_z(
     b: Float[Array, " m"], A: Float[Array, "m n"], *, lam: float = 1e-5, s: int = 2
 ) -> Node:
-    """Algorithm 1, line 2: from the compressed b of a node to its sparse connections."""
+    """Algorithm 1, line 2: from the compressed b of a node to its sparse connections.
+
+    >>> node = recover_z(b=[0.5, -2.0, 0.0], A=np.eye(3), lam=0.1)
+    >>> node.z
+    Array([ 0.4, -1.9,  0. ], dtype=float32)
+    >>> node.support
+    Array([1, 0], dtype=int32)
+    >>> node.certified
+    True
+    """
     A, b = (jnp.asarray(x, jnp.float32)[None, None] for x in (A, b))
     z = jnp.zeros((1, 1, A.shape[-1]))
     arch = ArchState(b=b, A=A, z=z, support=top_support(z, s), frozen=jnp.zeros((1, 1), bool))

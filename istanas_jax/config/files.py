@@ -42,6 +42,9 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
         the project. It must define get_config(variant), and may import files beside it and, by
         `from configs import paper`, those that come with the project.
       overrides: arguments of the form `--config.KEY=VALUE`.
+
+    >>> load_config("digits", ["--config.search.epochs=10"]).search.epochs
+    10
     """
     config = _run_file(spec)
     known = keys(config)

@@ -48,6 +48,7 @@ class Verdict(NamedTuple):
 def judge(genotype: Genotype) -> Verdict:
     """Predicted accuracy and percentile; a ValueError says why a genotype cannot be judged.
 
+    >>> from istanas_jax.space import genotype
     >>> round(judge(genotype.load("PC_DARTS_cifar")).percentile)
     100
     """

@@ -54,6 +54,14 @@ class Genotype:
     A cell may be given node by node, or as DARTS does, as a flat list of (operation, predecessor)
     pairs of which each two make a node. `*_concat` are the nodes whose outputs, concatenated in
     that order, are the cell's output.
+
+    >>> cell = [("skip_connect", 0), ("sep_conv_3x3", 1)]
+    >>> cells = Genotype(cell, [2], cell, [2])
+    >>> cells.normal
+    ((Connection(operation='skip_connect', predecessor=0),
+      Connection(operation='sep_conv_3x3', predecessor=1)),)
+    >>> Genotype.from_json(cells.to_json()) == cells
+    True
     """
 
     normal: Cell
