@@ -10,7 +10,7 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CHECKPOINTS, CONFIG, METRICS, REPLAY, STARTED, TRAINED
 from istanas_jax.storage.checkpoint_files import read_about, read_arrays, steps_in
 
-# What a clock or the machine decides.
+# Keys whose values depend on the clock or the machine.
 TIMES = {"seconds", "images_per_second"}
 ROWS = (METRICS, REPLAY)
 PAGES = {STARTED, CONFIG}  # say how the run was started

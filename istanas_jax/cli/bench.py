@@ -47,7 +47,7 @@ def _add_recovery(benchmarks) -> None:
         "Solves random LASSO problems of all node sizes at b ~ 1e-3 ... 1, compares with "
         "scikit-learn in float64, and times the recovery of a whole architecture.",
     )
-    recovery.add_argument("--problems", type=positive, default=1000, help="per scale of b")
+    recovery.add_argument("--problems", type=positive, default=1000, help="number per scale of b")
     recovery.add_argument("--seed", type=int, default=0)
 
 
@@ -70,14 +70,14 @@ def _add_step(benchmarks) -> None:
     step.add_argument("--mode", choices=("dynamic", "static", "dense"), default="dynamic")
     step.add_argument(
         "--method",
-        help="time the step of this search method as a run has it (ista, darts, pc_darts, ...); of "
-        "the other options it takes --batch, --channels, --cells, --steps and --dtype",
+        help="time the step of this search method as in a run (ista, darts, pc_darts, ...); only "
+        "--batch, --channels, --cells, --steps, --dtype and --seed go with it",
     )
-    step.add_argument("--genotype", default="ISTA_twostage", help="whose connections are active")
-    step.add_argument("--random-support", action="store_true", help="another support at every step")
+    step.add_argument("--genotype", default="ISTA_twostage", help="its connections are active")
+    step.add_argument("--random-support", action="store_true", help="draw a support at every step")
     for name, default in (("batch", 64), ("channels", 16), ("cells", 8), ("steps", 10)):
         step.add_argument(f"--{name}", type=size(name), default=default)
-    step.add_argument("--one-stage", action="store_true", help="batch norms of one-stage nets")
+    step.add_argument("--one-stage", action="store_true", help="add one-stage batch norms")
     step.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     step.add_argument("--seed", type=int, default=0)
 
@@ -153,7 +153,7 @@ def _add_loop(benchmarks) -> None:
         "the compiled step alone.",
         config="configs/cifar10_two_stage.py",
     )
-    loop.add_argument("--steps", type=positive, default=20, help="in an epoch")
+    loop.add_argument("--steps", type=positive, default=20, help="number in an epoch")
 
 
 def _loop(args) -> int:
@@ -174,15 +174,15 @@ def _add_data(benchmarks) -> None:
         "Pillow.",
         config="configs/imagenet_one_stage.py",
     )
-    data.add_argument("--images", type=positive, default=1024, help="in a round of the pipeline")
-    data.add_argument("--workers", type=int, help="processes; 0: threads of this one")
-    data.add_argument("--rounds", type=positive, default=5, help="in which the parts take turns")
+    data.add_argument("--images", type=positive, default=1024, help="number in a round")
+    data.add_argument("--workers", type=int, help="processes; 0: threads of this process")
+    data.add_argument("--rounds", type=positive, default=5, help="how often the parts take turns")
     data.add_argument(
         "--step-images-per-second",
         type=float,
         default=0.0,
         metavar="N",
-        help="what the step uses, to say which of the two waits for the other",
+        help="rate at which a step uses images, to say which of the two waits",
     )
 
 
@@ -236,7 +236,7 @@ def _add_docs(benchmarks) -> None:
         metavar="N",
         help="only commands that take at most so long on two cores; all together take 4 hours",
     )
-    docs.add_argument("--only", default="", metavar="TEXT", help="only commands with this in them")
+    docs.add_argument("--only", default="", metavar="TEXT", help="only commands that contain it")
 
 
 def _docs(args) -> int:
@@ -259,7 +259,9 @@ def _add_torture(benchmarks) -> None:
         "Damages checkpoints at random and looks whether the newest that is whole is found. Exit "
         "code 1 if anything was lost.",
     )
-    torture.add_argument("--kills", type=int, default=20, metavar="N", help="over all schedules")
+    torture.add_argument(
+        "--kills", type=int, default=20, metavar="N", help="number over all schedules"
+    )
     torture.add_argument("--damages", type=int, default=200, metavar="N")
     torture.add_argument("--seed", type=int, default=0)
     torture.add_argument("--schedule", choices=("both", "two_stage", "one_stage"), default="both")

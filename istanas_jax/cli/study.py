@@ -40,7 +40,7 @@ def _study(args) -> int:
     config = load_config(args.config, args.overrides)
     if config.get("study", {}).get("kind") != args.kind:
         raise ValueError(f"{args.config} is no study of {args.kind}: see configs/study.py")
-    if args.kind == "cost":  # its steps are other processes', which need the devices for themselves
+    if args.kind == "cost":  # it measures in other processes, which need the devices for themselves
         return _cost(args, config)
     return run_job(args, config, {"study": _driver(args.kind)})
 

@@ -57,7 +57,7 @@ class Method(StepRules):
         """
         self.config, self.steps_per_epoch, self.stage = config, steps_per_epoch, stage
         self.cells, self.epochs = self.sizes()
-        self.epochs_of_w = self.epochs  # of a schedule of W
+        self.epochs_of_w = self.epochs  # length of one schedule of W's learning rate
         self.nodes, self.s = config.architecture.nodes, config.architecture.s
 
     # The network and the optimiser.

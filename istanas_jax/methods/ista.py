@@ -174,7 +174,7 @@ class Ista(Method):
         super().begin_search()
         self.changed: int | None = None  # nodes, at the last recovery
         self.frozen = 0
-        self._next: Recovered | None = None  # what the end of an epoch has found already
+        self._next: Recovered | None = None  # a recovery that the end of an epoch has already done
 
     def first_variables(self, search, key: jax.Array) -> ArchState:
         recovery = jax.jit(self._first)(key)

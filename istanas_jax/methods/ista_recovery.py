@@ -28,7 +28,7 @@ from istanas_jax.training.states import SearchState
 class IstaState(SearchState):
     """A search state that also holds what recovery and freezing remember."""
 
-    z_epoch: Float[Array, "cells nodes n"]  # what of z has to come to rest, as the epoch began
+    z_epoch: Float[Array, "cells nodes n"]  # the part of z that must rest, at the epoch's start
     uncertified: Int[Array, ""]  # recoveries in a row without a certified LASSO solution
 
 

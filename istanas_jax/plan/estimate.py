@@ -45,7 +45,7 @@ class Planned(NamedTuple):
 
     name: str
     task: Any
-    state: Any  # its shapes
+    state: Any  # shapes of the task's state
     multiply_adds: int  # forward pass of one image
     passes: int
     runs: int

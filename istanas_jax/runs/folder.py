@@ -23,10 +23,10 @@ from istanas_jax.storage.files import (
 # May change between two starts of one run: they do not touch what a phase computes.
 FREE = ("checkpoint.", "data.dir", "search.runs", "train.runs")
 OLD_PARTS = {"recovery", "retrain"}  # one of them is in every config of an earlier layout
-# What is in the folder; the files of phases are named by `phases`.
+# The names in the folder; `phases` names the files of phases.
 CONFIG = "config.json"  # makes it a run's folder
 STARTED = "started.json"  # command, versions, devices
-DATA = "data.json"  # what the images of a run are known by
+DATA = "data.json"  # marks by which the images of a run are recognised
 METRICS = "metrics.jsonl"  # a row per epoch
 REPLAY = "replay.jsonl"  # a row per recovery: see `training.replay_row`
 GENOTYPE = "genotype.json"  # the cells found, or given
@@ -37,9 +37,9 @@ CELLS = "cells"  # their pictures
 CHECKPOINTS = "checkpoints"  # a folder per phase
 TRAINED = "trained"  # the networks that a run ended with, by number
 TENSORBOARD = "tensorboard"
-EARLIER = "earlier"  # what was set aside, by the hash of its genotype
+EARLIER = "earlier"  # trainings that were set aside, by the hash of their genotype
 LOCK = ".lock"
-# What a run writes before it has done anything, besides its config.
+# The files that a run writes before it has done anything, besides its config.
 FIRST = (STARTED, DATA, METRICS, REPLAY, GENOTYPE, SIZES)
 FIRST_FOLDERS = (CELLS, CHECKPOINTS, TENSORBOARD)
 SHOWN = 8  # differences listed before the rest is only counted
@@ -72,7 +72,7 @@ class Workdir:
         # After the names: another process of this run writes its config before all else.
         now, before = _plain(config), workdir.read(cls.config_file)
         if before is None:
-            # What a run that never began may have left.
+            # A run that never began may have left these.
             own = (LOCK, f".{cls.config_file}.")
             if any(not name.startswith(own) for name in names):
                 raise WorkdirError(

@@ -290,4 +290,4 @@ class _Fit:
                 score=self.score if at_epoch else None,
                 wait=wait,
             )
-        self.agreed = np.zeros(2, np.int32)  # what was wished for before the save is done
+        self.agreed = np.zeros(2, np.int32)  # the wishes of before the save are fulfilled

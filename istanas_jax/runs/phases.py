@@ -20,7 +20,7 @@ class Phase(NamedTuple):
     """
 
     name: str  # one of NAMES
-    number: int = 0  # which of several runs of it
+    number: int = 0  # which of several phases of this name
     stage: int | None = None  # number of the stage, from 1, if a search has several
 
     @classmethod

@@ -23,8 +23,8 @@ class Rules:
     """Limits to the normal cell, see `search.stop`."""
 
     warning: float  # share of connections without weights above which there is a warning
-    weight_free: int  # so many connections without weights stop the search; 0: never
-    unchanged_epochs: int  # so many epochs with one and the same support stop it; 0: never
+    weight_free: int  # number of connections without weights that stops the search; 0: never
+    unchanged_epochs: int  # number of epochs with the same support that stops it; 0: never
 
     @classmethod
     def of(cls, search: ConfigDict) -> "Rules":

@@ -21,7 +21,7 @@ from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, Study, table
 from istanas_jax.training.errors import TrainingError
 
-KILLED = -9  # what a process that the system ended for its memory returns
+KILLED = -9  # exit code of a process that the system ended for its memory
 WAIT = 0.5  # seconds between two looks at whether this process is to stop
 
 

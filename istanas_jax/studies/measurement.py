@@ -31,7 +31,7 @@ def measure(config: ConfigDict, steps: int) -> dict:
 
 
 def main() -> None:
-    # What was compiled before would make compiling look quick.
+    # Programs that are compiled already would make compiling look quick.
     jax.config.update("jax_enable_compilation_cache", False)
     asked = json.load(sys.stdin)
     results = measure(ConfigDict(asked["config"]), asked["steps"])

@@ -97,7 +97,7 @@ class RunStudy(Study):
 
         def run() -> None:
             found = self.found(method, number)
-            if found is None:  # its search failed, which is told
+            if found is None:  # its search failed, and the study says so
                 return
             genotype = json.dumps(found["genotype"])
             config = self.retrain_config(genotype, number, of_one_stage=of_one_stage)

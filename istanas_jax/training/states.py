@@ -36,7 +36,7 @@ class TestTotals(Totals):
 class TrainState:
     """A network in training by SGD."""
 
-    seed: Int[Array, ""]  # of everything that is drawn at random
+    seed: Int[Array, ""]  # seed of everything that is drawn at random
     step: Int[Array, ""]  # updates done
     params: dict  # W
     stats: dict  # running statistics of the batch norms

@@ -30,7 +30,7 @@ def describe_nodes(
     nodes = []
     for c, cell in enumerate(CELL_TYPES):
         for j in range(arch["b"].shape[1]):
-            n = num_candidates(j)  # what follows is padding
+            n = num_candidates(j)  # the rest is padding
             b, A, z = arch["b"][c, j], arch["A"][c, j][:, :n], arch["z"][c, j][:n]
             support = arch["support"][c, j]
             frozen = bool(arch["frozen"][c, j])

@@ -44,7 +44,7 @@ class Facts:
     started: dict  # command, config, overrides, defaults, versions, commit
     rows: list[dict]  # rows of metrics.jsonl
     result: dict | None
-    ended: dict[str, dict]  # what the phases that have ended came to, by title: "search 0"
+    ended: dict[str, dict]  # results of the phases that have ended, by title: "search 0"
     searches: dict[str, list[ReplayRow]]  # rows of replay.jsonl, by search
     when: float | None  # the last sign of life, in seconds since 1970
     genotype: Genotype | None = None
@@ -61,7 +61,7 @@ class Facts:
     def seconds(self) -> dict[str, dict[str, float]]:
         """Seconds by phase and purpose; a phase under way counts up to its last finished epoch."""
         spent = {row["phase"]: row["seconds"] for row in self.rows if row.get("seconds")}
-        for name in self.ended:  # its stages are part of it
+        for name in self.ended:  # a phase includes its stages
             spent = {
                 phase: s
                 for phase, s in spent.items()

@@ -129,7 +129,7 @@ def _config(facts: Facts) -> list[Html]:
             marked(key, show(values[key]) if key in values else "not set"),
             show(defaults[key]) if key in defaults else "",
         ]
-        for key in sorted(keys, key=lambda key: key not in defaults)  # those that differ first
+        for key in sorted(keys, key=lambda key: key not in defaults)  # keys that differ come first
     ]
     note = f"{len(defaults)} of {len(keys)} differ from {file}, marked and listed first."
     return [

@@ -63,7 +63,7 @@ def replays(searches: Mapping[str, list[ReplayRow]], drawings: Drawings) -> list
     """The frames of each search, few enough for a small page; cells go into `drawings`."""
     found = []
     for number, (phase, rows) in enumerate(searches.items()):
-        left = len(searches) - number  # what an earlier search did not need is for the later ones
+        left = len(searches) - number  # later searches may use what earlier ones did not need
         used = sum(len(replay["frames"]) for replay in found)
         spent = drawings.size + sum(map(_size, (replay["frames"] for replay in found)))
         kept = choose(
