@@ -218,7 +218,7 @@ def _required(config: ConfigDict) -> Iterator[str]:
     if schedule in (None, "study"):
         return
     search = config.get("search")
-    method = search.get("method") if isinstance(search, ConfigDict) else None
+    method = search.get("method") if hasattr(search, "get") else None
     not_read = (*NOT_READ.get(schedule, ()), *not_read_by(method))
     for key in BOUNDS.keys() - OPTIONAL:
         if key.split(".")[0] in ("seed", *PARTS) and not _within(key, not_read):

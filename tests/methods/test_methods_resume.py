@@ -88,7 +88,7 @@ def test_run_killed_and_resumed(method, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(two_stage, "TrainTask", NoTraining)
     straight = two_stage.run(reads, tmp_path / "straight")
     unread = set(keys(config)) - reads.found
-    assert {key for key in unread if not key.startswith("retrain.")} == UNREAD
+    assert {key for key in unread if not key.startswith("train.")} == UNREAD
     Genotype.from_dict(straight["genotype"])
     replay = rows(tmp_path / "straight", "replay.jsonl")
     assert [row["step"] for row in replay] == [0, 3] * (len(replay) // 2)
