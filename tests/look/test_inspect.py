@@ -17,6 +17,7 @@ import pytest
 from inspecting import inspect, page, refused
 from jax import lax
 from places import ROOT
+from tiny_runs import PAPER
 
 from istanas_jax.config.files import load_config
 from istanas_jax.devices.parallel import AXIS
@@ -33,7 +34,6 @@ SMALL = [
     "architecture.nodes=2",
     "search.cells=2",
     "search.epochs=4",
-    "search.ista.freeze.epsilon=0.05",
     "checkpoint.every_steps=2",
     "checkpoint.keep_last=50",
 ]
@@ -84,9 +84,11 @@ def runs(tmp_path_factory):
         patch.setattr(training, "train_step", cheap_train)
         patch.setattr(training, "evaluate_target", cheap_evaluation)
         patch.setattr(one_stage, "compare_logits", lambda *_: 0.0)
-        one = config("one_stage_tiny", "train.cells=2", "train.epochs=1", "data.max_images=70")
+        short = ["train.cells=2", "train.epochs=1"]
+        freezing = "search.ista.freeze.epsilon=0.05"
+        one = config("one_stage_tiny", *short, "data.max_images=70", freezing)
         one_stage.run(one, folder / "one")
-        two = config("tiny", "train.cells=2", "train.epochs=1", "data.max_images=140")
+        two = config("tiny", *PAPER, *short, "data.max_images=140")
         two_stage.run(two, folder / "two")
     return folder
 
@@ -112,7 +114,7 @@ PLACES = {  # of a path: schedule, phase, step, epoch, whether the phase is over
     "one": ("one_stage", "train 0", 3, 1, False, None),
     "one/checkpoints/train_0/2": ("one_stage", "train 0", 2, 0, False, None),
     "one/trained": ("one_stage", "trained 0", 0, None, None, None),
-    "two/checkpoints/search_0/8": ("two_stage", "search 0", 8, 2, False, 3),
+    "two/checkpoints/search_0/8": ("two_stage", "search 0", 8, 2, False, 0),
     "two/checkpoints": ("two_stage", "retrain 0", 7, 1, False, None),
 }
 
@@ -123,7 +125,7 @@ def test_an_implicit_search_is_shown_as_recovered(runs, tmp_path, capsys):
     told = "coefficient, both of the last recovery"
     assert told not in page(capsys, place / "checkpoints" / "search_0")
     settings = json.loads((place / "config.json").read_text())
-    settings["architecture"]["implicit"] = True
+    settings["search"]["ista"]["implicit"] = True
     (place / "config.json").write_text(json.dumps(settings))
     assert told in page(capsys, place / "checkpoints" / "search_0")
 
@@ -355,7 +357,7 @@ def test_diff_with_itself_across_the_switch_and_of_other_runs(runs, capsys):
 
 WITHOUT_JAX = """
 import sys
-from istanas_jax.cli import main
+from istanas_jax.cli.main import main
 for arguments in ([], ["--params", "*"], ["--diff", "search_0/2", "search_0/4"]):
     assert main(["inspect", sys.argv[1], *arguments]) == 0
 assert not {"jax", "orbax", "flax", "matplotlib"} & set(sys.modules)
