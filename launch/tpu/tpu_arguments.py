@@ -206,8 +206,8 @@ def _workdir_problems(args) -> list[str]:
 
 def _config_problems(config: str) -> list[str]:
     path = config.partition(":")[0]
-    if (ROOT / "configs" / f"{path}.py").is_file() and "/" not in path:
-        return []  # named without its path
+    if "/" not in path and not path.endswith(".py"):
+        path = f"configs/{path}.py"  # named without its path
     if Path(path).is_absolute() or ".." in Path(path).parts:
         return [f"--config {config!r} is not a path inside the checkout, as configs/digits.py."]
     if not (ROOT / path).is_file():
