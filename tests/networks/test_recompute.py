@@ -57,6 +57,6 @@ def test_equal_gradients_in_less_memory():
 @pytest.mark.parametrize("method", DENSE)
 def test_every_dense_method_has_the_option(method):
     net = SuperNet(classes=10, cells=3, channels=16)
-    assert not make(method).net(net).recompute
-    chosen = make(method, f"search.{method}.recompute=True").net(net)
+    assert not make(method).adapt_net(net).recompute
+    chosen = make(method, f"search.{method}.recompute=True").adapt_net(net)
     assert all(chosen.spec(plan).recompute for plan in chosen.plans())
