@@ -164,8 +164,11 @@ class _Fit:
         self.task.memory = restored.about.get("memory", {})  # earlier versions had none
         self.task.finished = restored.about["finished"]
         log.rewind(self.task.name, restored.step)
-        # What `before` did at this step will be done again, unless there is nothing left to do.
-        replay.rewind(self.task.name, restored.step - (not self.task.finished))
+        # What `before` did at this step will be done again, unless there is nothing left to do: all
+        # nodes are frozen, or the phase has left its result.
+        result = f"{self.task.name.replace(' ', '_')}.json"
+        ended = self.session.workdir.read(result) is not None
+        replay.rewind(self.task.name, restored.step - (not (self.task.finished or ended)))
         self.earlier = restored.about["seconds"]
         if restored.step < self.total and not self._is_over():
             self.session.say(
