@@ -5,6 +5,7 @@ as files or records that are decoded later (`Encoded`): `in_memory` decodes all 
 `streaming` decodes them as they are needed.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -74,24 +75,24 @@ class UnknownName(Exception):
     """Raised by a source that was asked last and has no images of this name."""
 
 
-class DataSource:
+class DataSource(ABC):
     """One kind of data. Its file in `sources/` ends with `SOURCE = ` an object of a subclass."""
 
     claim: Claim
     can_stream: bool  # True: `open` gives `Encoded`; False: it gives `Found`
     sizes: Mapping[str, int] = {}  # training images of the sets whose number is known beforehand
 
+    @abstractmethod
     def means(self, name: str) -> bool:
         """Whether this name, with ~ expanded, is of this source."""
-        raise NotImplementedError
 
+    @abstractmethod
     def offer(self, name: str) -> str:
         """What to try in place of a name that nobody knows, as "an .npz"."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, name: str, config: ConfigDict) -> Found | Encoded:
         """The images; `config` is the `data` block, should the source need more of it."""
-        raise NotImplementedError
 
     def prepare(self, name: str, folder: str) -> str:
         """Download and convert the data; returns where it lies."""
