@@ -115,22 +115,22 @@ def mode_task(
     class Given(Ista):
         """ISTA-NAS with the connections of the genotype in place of those recovered first."""
 
-        def start(self, search, key: jax.Array):
-            arch = super().start(search, key)
+        def first_variables(self, search, key: jax.Array):
+            arch = super().first_variables(search, key)
             return arch.replace(support=jnp.array(supports, jnp.int32))
 
     class Dense(Given):
-        def inputs(self, arch, weights=None):
-            return super().inputs(arch, weights) | {"dense": True}
+        def network_inputs(self, arch, weights=None):
+            return super().network_inputs(arch, weights) | {"dense": True}
 
     class Static(Given):
-        def net(self, net: SuperNet):
+        def adapt_net(self, net: SuperNet):
             return static_net(net, supports)
 
-        def inputs(self, arch, weights=None):
-            return {"coefficients": super().inputs(arch, weights)["coefficients"]}
+        def network_inputs(self, arch, weights=None):
+            return {"coefficients": super().network_inputs(arch, weights)["coefficients"]}
 
-        def kept(self, net, arch, before, after):
+        def keep_inactive_weights(self, net, arch, before, after):
             return after
 
     method = {"dynamic": Given, "dense": Dense, "static": Static}[mode]
