@@ -28,7 +28,7 @@ import numpy as np
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import CellPlan, plan_cells
 from istanas_jax.networks.stem_and_heads import HEAD_FEATURES, head_layers, head_needs, stem_steps
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.connections import (
     NUM_INPUTS,

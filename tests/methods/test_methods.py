@@ -16,8 +16,8 @@ from istanas_jax.methods.pdarts import best_candidates, limit_skips
 from istanas_jax.methods.tables import SKIP, strongest
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.cell_variables import CellSpec
-from istanas_jax.networks.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.supernet.cell_variables import CellSpec
+from istanas_jax.networks.supernet.dense import Mixture, run_cell_mixed
 from istanas_jax.plan import published_sizes
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS, edge_index, num_candidates
 from istanas_jax.space.genotype import Genotype, published, published_parameters

@@ -14,7 +14,7 @@ from jax import lax
 
 from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import operations
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space import genotype
 from istanas_jax.space.connections import edge_index, split_index
