@@ -15,6 +15,7 @@ from ml_collections import ConfigDict, config_flags
 
 from istanas_jax.config.bounds import ConfigError, check_values, not_read_by
 from istanas_jax.config.program import run_file
+from istanas_jax.config.renamed import new_name
 
 # For --help, wherever a config file is asked for.
 TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
@@ -87,6 +88,8 @@ def keys(config: ConfigDict) -> list[str]:
 
 
 def _nearest(key: str, known: list[str]) -> str:
+    if (now := new_name(key)) in known:
+        return f", it is now called {now}"
     close = difflib.get_close_matches(key, known, n=1)
     if not close:  # perhaps the right name in the wrong part
         last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}

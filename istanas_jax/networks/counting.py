@@ -203,9 +203,9 @@ def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: 
     return Work(parameters, multiply_adds, elementwise)
 
 
-def _stem_work(kind: str, channels: int, image_channels: int, size: int):
+def _stem_work(stem: str, channels: int, image_channels: int, size: int):
     """The work of the stem, and the widths of the first cell's two inputs."""
-    first, second = stem_steps(kind, channels, image_channels)
+    first, second = stem_steps(stem, channels, image_channels)
     between, end = (_size_after(part, (size, size)) for part in (first, first + second))
     work = layers_work(first + second, image_channels, (size, size), affine=True)
     return work, (between[0], end[0])
