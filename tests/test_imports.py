@@ -81,9 +81,9 @@ def own(names: set[str], known: dict[str, Path]) -> dict[str, str]:
 def test_every_folder_has_a_place():
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert folders == set(ORDER)
-    for folder in folders:
-        text = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text()))
-        assert text, f"{folder} does not say what lives in it"
+    for file in PACKAGE.rglob("__init__.py"):
+        text = ast.get_docstring(ast.parse(file.read_text()))
+        assert text, f"{file.parent.name} does not say what lives in it"
 
 
 @pytest.mark.parametrize("module", sorted(set(modules()) - {""}))

@@ -47,7 +47,7 @@ def delete_folder(file: Path, rng: random.Random, _: list[Path]) -> None:
     shutil.rmtree(file.parent)
 
 
-KINDS = {
+DAMAGES = {
     "flipped bits": flip,
     "cut short": truncate,
     "zeros at the end": zero,
@@ -59,20 +59,20 @@ KINDS = {
 
 def run(source: Path, damages: int, rng: random.Random, say: Callable[[str], object]) -> list[dict]:
     """Damage fresh copies of a folder of steps; return a row per kind of damage."""
-    rows = {kind: {"kind": kind, "times": 0, "harmless": 0, "older": 0, "lost": []}
-            for kind in KINDS}  # fmt: skip
+    rows = {damage: {"damage": damage, "times": 0, "harmless": 0, "older": 0, "lost": []}
+            for damage in DAMAGES}  # fmt: skip
     good = _good(source)
     copy = source.parent / "damaged"
     for number in range(damages):
-        kind = list(KINDS)[number % len(KINDS)]
-        row = rows[kind]
+        damage = list(DAMAGES)[number % len(DAMAGES)]
+        row = rows[damage]
         row["times"] += 1
         shutil.copytree(source, copy)
-        outcome = _damage_and_restore(copy, KINDS[kind], good, rng)
+        outcome = _damage_and_restore(copy, DAMAGES[damage], good, rng)
         if outcome in ("harmless", "older"):
             row[outcome] += 1
         else:
-            row["lost"].append(f"damage {number}, {kind}: {outcome}")
+            row["lost"].append(f"damage {number}, {damage}: {outcome}")
         shutil.rmtree(copy)
     say(f"{damages} damages done")
     return list(rows.values())

@@ -16,8 +16,8 @@ from istanas_jax.bench.methods import cost_lines, make_task, peak_rss_mb, random
 from istanas_jax.data.splits import batch_shapes
 from istanas_jax.methods.ista import Ista
 from istanas_jax.networks.counting import count_supernet
-from istanas_jax.networks.static import static_net
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
+from istanas_jax.networks.supernet.static import static_net
 from istanas_jax.schedules.nets import super_net
 from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.space.connections import num_candidates

@@ -190,7 +190,7 @@ def table(results: dict) -> str:
         lines += ["", f"{'damaged':<22}{'times':>6}{'harmless':>10}{'older step':>12}{'lost':>6}"]
     for row in results["damages"]:
         counts = f"{row['times']:>6}{row['harmless']:>10}{row['older']:>12}{len(row['lost']):>6}"
-        lines.append(f"{row['kind']:<22}{counts}")
+        lines.append(f"{row['damage']:<22}{counts}")
     lines.append("")
     lost = [line for row in results["kills"] + results["damages"] for line in row["lost"]]
     lines += [f"lost: {line}" for line in lost] or ["lost: nothing"]

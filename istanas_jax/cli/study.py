@@ -7,7 +7,7 @@ from istanas_jax.cli.runs import add_job, run_job
 from istanas_jax.config.files import load_config
 from istanas_jax.runs.interrupts import Interrupted
 
-KINDS = {
+STUDIES = {
     "cost": "step time, memory and compile time of each method over batch sizes: Table 1",
     "correlation": "Kendall's tau of accuracy in search and after training: Table 2",
     "accuracy": "search and train with each method: error, size, cost: Tables 3 and 4",
@@ -30,19 +30,19 @@ def add_commands(commands) -> None:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    kinds = study.add_subparsers(required=True, metavar="WHAT")
-    for kind, summary in KINDS.items():
-        job = add_job(kinds, kind, summary, DESCRIPTION)
-        job.set_defaults(run=_study, kind=kind)
+    names = study.add_subparsers(required=True, metavar="WHAT")
+    for name, summary in STUDIES.items():
+        job = add_job(names, name, summary, DESCRIPTION)
+        job.set_defaults(run=_study, name=name)
 
 
 def _study(args) -> int:
     config = load_config(args.config, args.overrides)
-    if config.get("study", {}).get("kind") != args.kind:
-        raise ValueError(f"{args.config} is no study of {args.kind}: see configs/study.py")
-    if args.kind == "cost":  # it measures in other processes, which need the devices for themselves
+    if config.get("study", {}).get("name") != args.name:
+        raise ValueError(f"{args.config} is no study of {args.name}: see configs/study.py")
+    if args.name == "cost":  # it measures in other processes, which need the devices for themselves
         return _cost(args, config)
-    return run_job(args, config, {"study": _driver(args.kind)})
+    return run_job(args, config, {"study": _driver(args.name)})
 
 
 def _cost(args, config) -> int:
@@ -56,7 +56,7 @@ def _cost(args, config) -> int:
     return 0
 
 
-def _driver(kind: str):
+def _driver(name: str):
     from istanas_jax.studies import accuracy, correlation, curves, quality
 
     study = {
@@ -64,5 +64,5 @@ def _driver(kind: str):
         "accuracy": accuracy.AccuracyStudy,
         "curves": curves.CurvesStudy,
         "quality": quality.QualityStudy,
-    }[kind]
+    }[name]
     return lambda config, workdir: study(config, workdir).run()

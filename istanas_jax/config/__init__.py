@@ -1,4 +1,4 @@
-"""Config files: reading them, the range of every value, and which values go together.
+"""Config files: running them, the range of every value, and which values go together.
 
 Imports the names of `methods`. Start with `files`.
 """

@@ -27,6 +27,7 @@ from istanas_jax.config.ranges import (
     positive,
     whole,
 )
+from istanas_jax.config.renamed import new_name
 from istanas_jax.methods import METHODS
 
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.
@@ -143,7 +144,7 @@ TABLE = {
     "search.pdarts.max_skips": whole(0, 1000),
     "search.random.genotypes": whole(1, 100_000),
     #
-    "study.kind": one_of("cost", "correlation", "accuracy", "curves", "quality"),
+    "study.name": one_of("cost", "correlation", "accuracy", "curves", "quality"),
     "study.one_stage": YES_OR_NO,
     "study.methods": each(METHOD),
     "study.cells": each(TEXT),
@@ -201,6 +202,9 @@ def rule_of(key: str) -> Rule | None:
 def check_values(config: ConfigDict) -> None:
     """Raise a ConfigError that names the first value out of its range, or a key that is missing."""
     values = dict(values_of(config))
+    for key in values:
+        if now := new_name(key):
+            raise ConfigError(f"{key} is now called {now}")
     if missing := sorted(key for key in _required(config) if key not in values):
         raise ConfigError(f"the config has no {missing[0]}; give {rule_of(missing[0]).words}")
     for key, value in values.items():

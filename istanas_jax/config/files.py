@@ -7,29 +7,16 @@ override is told in one sentence.
 """
 
 import difflib
-import importlib.machinery
-import importlib.util
 import json
-import os
-import sys
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from istanas_jax.config.bounds import ConfigError, check_values, not_read_by
+from istanas_jax.config.program import run_file
+from istanas_jax.config.renamed import new_name
 
-PACKAGE = Path(__file__).parent.parent
-# The configs that come with the project: inside the package once it is installed, else beside it.
-SHIPPED = next(
-    (folder for folder in (PACKAGE / "configs", PACKAGE.parent / "configs") if folder.is_dir()),
-    PACKAGE / "configs",
-)
 # For --help, wherever a config file is asked for.
 TRUST = "a config file is a Python program, and naming it runs it: use only one that you trust"
 
@@ -46,7 +33,7 @@ def load_config(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
     >>> load_config("digits", ["--config.search.epochs=10"]).search.epochs
     10
     """
-    config = _run_file(spec)
+    config = run_file(spec)
     known = keys(config)
     for override in overrides:
         key = override.removeprefix("--config.").split("=", 1)[0]
@@ -101,6 +88,8 @@ def keys(config: ConfigDict) -> list[str]:
 
 
 def _nearest(key: str, known: list[str]) -> str:
+    if (now := new_name(key)) in known:
+        return f", it is now called {now}"
     close = difflib.get_close_matches(key, known, n=1)
     if not close:  # perhaps the right name in the wrong part
         last = {k.rsplit(".", 1)[-1]: k for k in reversed(known)}
@@ -116,89 +105,6 @@ def _beside(key: str, known: list[str]) -> str:
     prefix = f"{part}." if part else ""
     rest = [k.removeprefix(prefix).split(".") for k in known if k.startswith(prefix)]
     return ", ".join(dict.fromkeys(prefix + k[0] + (".*" if k[1:] else "") for k in rest))
-
-
-def find_file(name: str) -> str:
-    """The path of a config file, given by its path or by the name of one that is shipped."""
-    if os.path.isfile(name):
-        return name
-    shipped = SHIPPED / f"{name}.py"
-    if os.path.basename(name) == name and shipped.is_file():
-        return str(shipped)
-    raise ConfigError(f"config file {name} does not exist")
-
-
-def _run_file(spec: str) -> ConfigDict:
-    """What get_config of the file gives; a file that fails is named with its line."""
-    name, *variant = spec.split(":", 1)
-    path = find_file(name)
-    try:
-        with _importable(os.path.dirname(os.path.abspath(path))):
-            module = _run("istanas_config", path)
-            get_config = getattr(module, "get_config", None)
-            config = get_config(*variant) if callable(get_config) else None
-        if not callable(get_config):
-            raise ConfigError(f"{path} defines no function get_config(variant), see configs/")
-    except ConfigError:
-        raise
-    except (Exception, SystemExit) as error:  # a config file is a program: it may fail in any way
-        raise ConfigError(f"config {spec}{_place(error, path)}: {_reason(error)}") from error
-    if not isinstance(config, ConfigDict):
-        raise ConfigError(
-            f"get_config of {path} returns {_a(config)}, it must be an ml_collections.ConfigDict"
-        )
-    return config
-
-
-def _run(name: str, path: str, **package) -> ModuleType:
-    """The module that the file at this path makes."""
-    loader = importlib.machinery.SourceFileLoader(name, path)
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader, **package)
-    module = importlib.util.module_from_spec(spec)
-    if package:
-        sys.modules[name] = module
-    loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def _importable(folder: str) -> Iterator[None]:
-    """While a config file runs: `configs` is the project's own, and files beside it are found."""
-    if "configs" not in sys.modules:
-        own = str(SHIPPED)
-        _run("configs", f"{own}/__init__.py", submodule_search_locations=[own])
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
-
-
-def _place(error: BaseException, path: str) -> str:
-    """Where in the user's files it went wrong; nothing for a refusal that the file itself says."""
-    path = os.path.abspath(path)
-    places = [(f.filename, f.lineno, f.line) for f in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        places.append((error.filename or "", error.lineno, ""))
-    folder = os.path.dirname(path)
-    own = [p for p in places if p[1] and os.path.dirname(os.path.abspath(p[0])) == folder]
-    if not own or (isinstance(error, ValueError) and own[-1][2].startswith("raise ")):
-        return ""
-    file, line, _ = own[-1]
-    where = "" if os.path.abspath(file) == path else f" of {os.path.relpath(file)}"
-    return f", line {line}{where}"
-
-
-def _reason(error: BaseException) -> str:
-    words = " ".join(str(getattr(error, "msg", error)).split())
-    if type(error) is ValueError and words:
-        return words
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
-
-
-def _a(value: Any) -> str:
-    return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _override(spec: str, config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:

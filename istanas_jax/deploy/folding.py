@@ -92,7 +92,7 @@ def apply_folded(
 
 
 def _stem(module: Stem, x: Array, mode: Mode):
-    first, second = stem_steps(module.kind, module.channels, module.image_channels)
+    first, second = stem_steps(module.stem, module.channels, module.image_channels)
     s0 = _run(module, first, x, mode)
     return s0, _run(module, second, s0, mode)
 

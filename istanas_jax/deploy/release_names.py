@@ -13,7 +13,7 @@ import numpy as np
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import CellPlan, operation_name, plan_cells
 from istanas_jax.networks.stem_and_heads import HEAD_FEATURES, head_layers, stem_layers
-from istanas_jax.networks.supernet import GROUP_NAMES, SuperNet
+from istanas_jax.networks.supernet.net import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
 from istanas_jax.space.connections import (
     NUM_INPUTS,

@@ -23,7 +23,7 @@ import optax
 from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.training import optimizers
 from istanas_jax.training.replay_row import ReplayRow
 from istanas_jax.training.search_accuracy import named_accuracy

@@ -23,7 +23,7 @@ from istanas_jax.methods.ista_recovery import (
     recovery_interval,
     recovery_step,
 )
-from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
 from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,

@@ -18,8 +18,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from istanas_jax.methods.tables import Table, TableArch, TableMethod, strongest
-from istanas_jax.networks.dense import Mixture
-from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.supernet.dense import Mixture
+from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
 from istanas_jax.space.connections import NUM_OPS, max_candidates, num_candidates, num_edges
 from istanas_jax.training.states import TrainState
 

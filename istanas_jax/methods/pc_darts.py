@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.contract import after_warmup
 from istanas_jax.methods.tables import Table, TableArch, TableMethod, softmax_table
-from istanas_jax.networks.dense import Mixture
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.dense import Mixture
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.space.connections import edge_index
 
 

@@ -22,8 +22,8 @@ from istanas_jax.methods.tables import (
     softmax_table,
     strongest,
 )
-from istanas_jax.networks.dense import Mixture
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.dense import Mixture
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.space.connections import NUM_OPS, edge_index, num_edges, split_index
 from istanas_jax.training import streams
 from istanas_jax.training.states import TrainState

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.contract import Method, Snapshot
-from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
 from istanas_jax.space.connections import max_candidates, num_candidates
 from istanas_jax.training.search_accuracy import IMAGES, named_accuracy
 from istanas_jax.training.search_steps import weights_step

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
-from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.training import streams
 from istanas_jax.training.search_steps import joint_step
 from istanas_jax.training.states import TrainState

@@ -15,8 +15,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.contract import Method, Snapshot
-from istanas_jax.networks.dense import Mixture
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.dense import Mixture
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.space.connections import (
     NUM_INPUTS,
     NUM_OPS,

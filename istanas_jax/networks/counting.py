@@ -28,7 +28,7 @@ import numpy as np
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import CellPlan, plan_cells
 from istanas_jax.networks.stem_and_heads import HEAD_FEATURES, head_layers, head_needs, stem_steps
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.connections import (
     NUM_INPUTS,
@@ -203,9 +203,9 @@ def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: 
     return Work(parameters, multiply_adds, elementwise)
 
 
-def _stem_work(kind: str, channels: int, image_channels: int, size: int):
+def _stem_work(stem: str, channels: int, image_channels: int, size: int):
     """The work of the stem, and the widths of the first cell's two inputs."""
-    first, second = stem_steps(kind, channels, image_channels)
+    first, second = stem_steps(stem, channels, image_channels)
     between, end = (_size_after(part, (size, size)) for part in (first, first + second))
     work = layers_work(first + second, image_channels, (size, size), affine=True)
     return work, (between[0], end[0])

@@ -26,55 +26,55 @@ HEAD_WINDOW = 5  # pooling window of the auxiliary head
 HEAD_FEATURES = 768  # features that the auxiliary head classifies by
 
 
-def stem_layers(kind: str, channels: int) -> tuple[Layers, Layers]:
+def stem_layers(stem: str, channels: int) -> tuple[Layers, Layers]:
     """The layers from the image to the first cell's first input, and from there to its second."""
-    if kind == "cifar":
+    if stem == "cifar":
         return (Conv(3 * channels), Norm()), ()
     halving = {"strides": (2, 2)}
     first = (Conv(channels // 2, **halving), Norm(), Relu(), Conv(channels, **halving), Norm())
     return first, (Relu(), Conv(channels, **halving), Norm())
 
 
-def stem_steps(kind: str, channels: int, image_channels: int) -> tuple[list[Step], list[Step]]:
+def stem_steps(stem: str, channels: int, image_channels: int) -> tuple[list[Step], list[Step]]:
     """The two parts of the stem, weights and batch norms numbered over both."""
-    first, second = stem_layers(kind, channels)
+    first, second = stem_layers(stem, channels)
     whole = list(steps(first + second, image_channels))
     return whole[: len(first)], whole[len(first) :]
 
 
-def head_layers(kind: str) -> Layers:
+def head_layers(stem: str) -> Layers:
     """The layers of the auxiliary head before its classifier; ImageNet's has one batch norm."""
     return (
         Relu(),
-        AvgPool(_head_stride(kind), HEAD_WINDOW, padded=False),
+        AvgPool(_head_stride(stem), HEAD_WINDOW, padded=False),
         Conv(128, kernel=(1, 1)),
         Norm(),
         Relu(),
         Conv(HEAD_FEATURES, kernel=(2, 2)),
-        *([Norm()] if kind == "cifar" else []),
+        *([Norm()] if stem == "cifar" else []),
         Relu(),
     )
 
 
-def head_needs(kind: str) -> int:
+def head_needs(stem: str) -> int:
     """Smallest image, in pixels, that the head's pooling leaves 2x2 of for its last kernel."""
-    return HEAD_WINDOW + _head_stride(kind)
+    return HEAD_WINDOW + _head_stride(stem)
 
 
-def _head_stride(kind: str) -> int:
-    return 3 if kind == "cifar" else 2
+def _head_stride(stem: str) -> int:
+    return 3 if stem == "cifar" else 2
 
 
 class Stem(nn.Module):
     """Turns images into the two inputs of the first cell; its batch norms always have scales."""
 
-    kind: str
+    stem: str
     channels: int
     image_channels: int
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H W Cin"], mode: Mode):
-        first, second = stem_steps(self.kind, self.channels, self.image_channels)
+        first, second = stem_steps(self.stem, self.channels, self.image_channels)
         s0 = _run(self, first, x, mode)
         return s0, _run(self, second, s0, mode)
 
@@ -82,18 +82,18 @@ class Stem(nn.Module):
 class AuxiliaryHead(nn.Module):
     """A second classifier behind the last reduction cell, for training only."""
 
-    kind: str
+    stem: str
     classes: int
 
     @nn.compact
     def __call__(self, x: Float[Array, "B H W C"], mode: Mode) -> Float[Array, "B classes"]:
-        needs = head_needs(self.kind)
+        needs = head_needs(self.stem)
         if min(x.shape[1:3]) < needs:
             raise ValueError(
                 f"the auxiliary head needs {needs}x{needs} pixels, but only {x.shape[1]}x"
                 f"{x.shape[2]} are left of the image there; set auxiliary_weight to 0"
             )
-        x = _run(self, list(steps(head_layers(self.kind), x.shape[-1])), x, mode)
+        x = _run(self, list(steps(head_layers(self.stem), x.shape[-1])), x, mode)
         return Classifier(self.classes, name="classifier")(x)
 
 

@@ -1,6 +1,6 @@
 """The target net: a network of known cells, for retraining and wherever the support stands still.
 
-With coefficients it is the static form of the super-net, see `static.select_variables`.
+With coefficients it is the static form of the super-net, see `supernet.static.select_variables`.
 """
 
 from collections.abc import Iterator

@@ -48,8 +48,10 @@ def init_variables(net: nn.Module, key: jax.Array, *args, **kwargs) -> dict:
     ]
     fresh = {"params": params, "batch_stats": stats}
     return {
-        kind: jax.tree.unflatten(jax.tree.structure(shapes[kind]), map(jnp.asarray, values))
-        for kind, values in fresh.items()
+        collection: jax.tree.unflatten(
+            jax.tree.structure(shapes[collection]), map(jnp.asarray, values)
+        )
+        for collection, values in fresh.items()
     }
 
 

@@ -91,13 +91,13 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
 
 def open_topology(name: str) -> Devices:
     """The devices, real or not, of `cpu:N` or a TPU slice."""
-    kind, _, shape = name.partition(":")
-    if kind == "cpu" and re.fullmatch("[0-9]{1,3}", shape) and int(shape) > 0:
+    platform, _, shape = name.partition(":")
+    if platform == "cpu" and re.fullmatch("[0-9]{1,3}", shape) and int(shape) > 0:
         jax.config.update("jax_platforms", "cpu")
         if jax.config.jax_num_cpu_devices != int(shape):
             jax.config.update("jax_num_cpu_devices", int(shape))
         return Devices()
-    if kind not in TPU_MEMORY or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
+    if platform not in TPU_MEMORY or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
         raise ValueError(
             f"--topology {name} is neither cpu:N, N up to 999, nor a TPU slice such as v5e:4x8; "
             f"generations: {', '.join(TPU_MEMORY)}"

@@ -48,7 +48,7 @@ MEASURED = Rule(_is_measured, "a number")
 COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
 SECONDS = Rule(
     lambda value: isinstance(value, dict) and all(map(ANY_NUMBER.good, value.values())),
-    "seconds by kind",
+    "seconds by activity",
 )
 
 # A key with a question mark may be missing; what else is in a file may be anything.

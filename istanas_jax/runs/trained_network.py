@@ -36,8 +36,8 @@ def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) ->
     """Keep of a network in training all but its auxiliary head."""
     trees = {"params": params, "batch_stats": stats}
     variables = {
-        kind: {name: part for name, part in tree.items() if name != "auxiliary"}
-        for kind, tree in trees.items()
+        collection: {name: part for name, part in tree.items() if name != "auxiliary"}
+        for collection, tree in trees.items()
     }
     return Trained(
         net=net.clone(auxiliary=False),

@@ -17,7 +17,7 @@ from istanas_jax.data.dataset import Dataset
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods import find_method
 from istanas_jax.networks.counting import cell_places, count, count_supernet
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.schedules.nets import super_net, target_net
 from istanas_jax.space import genotype

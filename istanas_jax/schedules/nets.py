@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.dataset import Dataset
 from istanas_jax.methods.contract import Method
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.genotype import Genotype, random_genotype
 

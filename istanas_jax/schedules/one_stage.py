@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.look.ascii_cells import describe_cells
 from istanas_jax.networks.absorption import absorb
-from istanas_jax.networks.static import select_params, select_stats
+from istanas_jax.networks.supernet.static import select_params, select_stats
 from istanas_jax.runs.loop import fit
 from istanas_jax.runs.once import add_seconds, once
 from istanas_jax.runs.phases import Phase

@@ -37,6 +37,7 @@ from istanas_jax.space.genotype_checks import (
 from istanas_jax.space.genotype_text import MAX_TEXT, read_darts, read_json
 from istanas_jax.space.published import CELLS, PARAMETERS
 
+FIELDS = ("normal", "reduce")  # what a genotype calls its two cells
 Support = tuple[tuple[int, ...], ...]  # per node its flat indices, strongest first
 
 
@@ -70,20 +71,19 @@ class Genotype:
     reduce_concat: tuple[int, ...]
 
     def __post_init__(self):
-        kinds = ("normal", "reduce")
-        for kind in kinds:
-            object.__setattr__(self, kind, check_cell(getattr(self, kind), f"{kind} cell"))
+        for field in FIELDS:
+            object.__setattr__(self, field, check_cell(getattr(self, field), f"{field} cell"))
         s = len(self.normal[0])
-        for kind in kinds:
-            cell = getattr(self, kind)
+        for field in FIELDS:
+            cell = getattr(self, field)
             for j, node in enumerate(cell):
                 if len(node) != s:
                     raise GenotypeError(
-                        f"{kind} cell, node {j}: {len(node)} connections, expected {s} as in "
+                        f"{field} cell, node {j}: {len(node)} connections, expected {s} as in "
                         "node 0 of the normal cell"
                     )
-            key = f"{kind}_concat"
-            concat = check_concat(getattr(self, key), len(cell), f"{kind} concat")
+            key = f"{field}_concat"
+            concat = check_concat(getattr(self, key), len(cell), f"{field} concat")
             object.__setattr__(self, key, concat)
 
     def __str__(self) -> str:
@@ -142,10 +142,10 @@ class Genotype:
         """The fields as lists, strings and whole numbers, a cell flat if s is 2."""
         flat = len(self.normal[0]) == 2
         plain = {}
-        for kind in ("normal", "reduce"):
-            nodes = [[tuple(connection) for connection in node] for node in getattr(self, kind)]
-            plain[kind] = [pair for node in nodes for pair in node] if flat else nodes
-            plain[f"{kind}_concat"] = list(getattr(self, f"{kind}_concat"))
+        for field in FIELDS:
+            nodes = [[tuple(connection) for connection in node] for node in getattr(self, field)]
+            plain[field] = [pair for node in nodes for pair in node] if flat else nodes
+            plain[f"{field}_concat"] = list(getattr(self, f"{field}_concat"))
         return plain
 
     @property

@@ -92,19 +92,19 @@ def read_arrays(
     opening = {name: open_(name) for name in (leaves if names is None else names)}
     reading = {name: array.result().read() for name, array in opening.items()}
     arrays = {name: array.result() for name, array in reading.items()}
-    bad = [name for name, x in arrays.items() if [kind(x), crc32(x)] != leaves[name]]
+    bad = [name for name, x in arrays.items() if [type_and_shape(x), crc32(x)] != leaves[name]]
     if bad:
         raise ValueError(f"the checksum of {', '.join(bad[:3])} differs")
     return arrays
 
 
-def kind(x) -> str:
+def type_and_shape(x) -> str:
     """Type and shape of an array."""
     return f"{x.dtype}{list(x.shape)}"
 
 
-def parse_kind(text: str) -> tuple[np.dtype, tuple[int, ...]]:
-    """Undo `kind`."""
+def parse_type_and_shape(text: str) -> tuple[np.dtype, tuple[int, ...]]:
+    """Undo `type_and_shape`."""
     dtype, _, shape = text.rstrip("]").partition("[")
     return np.dtype(dtype), tuple(map(int, filter(None, shape.split(", "))))
 

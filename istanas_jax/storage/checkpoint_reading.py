@@ -11,9 +11,9 @@ from etils import epath
 from istanas_jax.storage.checkpoint_files import (
     FORMAT,
     CheckpointError,
-    kind,
     load_signed,
     read_arrays,
+    type_and_shape,
     verify,
 )
 
@@ -56,8 +56,8 @@ def restore(path: epath.Path, like) -> tuple[Any, dict]:
 def _check_fit(like, about: dict, path: epath.Path) -> None:
     if about["format"] != FORMAT:
         raise CheckpointError(f"checkpoint {path} has format {about['format']}, not {FORMAT}")
-    saved = {name: kind for name, (kind, _) in about["leaves"].items()}
-    wanted = {name: kind(x) for name, x in named(like)}
+    saved = {name: said for name, (said, _) in about["leaves"].items()}
+    wanted = {name: type_and_shape(x) for name, x in named(like)}
     differing = sorted(n for n in saved | wanted if saved.get(n) != wanted.get(n))
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""

@@ -31,9 +31,9 @@ from istanas_jax.storage.checkpoint_files import (
     CheckpointError,
     absolute,
     crc32,
-    kind,
     load_signed,
     sign,
+    type_and_shape,
     verify,
 )
 from istanas_jax.storage.checkpoint_reading import Restored, named, restore
@@ -152,7 +152,7 @@ class Checkpoints:
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "written": datetime.datetime.now(datetime.UTC).isoformat(),
             "score": None if score is None else float(score),
-            "leaves": {name: [kind(x), crc32(x)] for name, x in named(state)},
+            "leaves": {name: [type_and_shape(x), crc32(x)] for name, x in named(state)},
         }
         signed = sign(about)
         with self._telling():

@@ -38,6 +38,13 @@ class StudyDir(Workdir):
     free = (*FREE, "study.methods", "study.seeds", "study.one_stage", "study.batches",
             "study.cells", "study.resamples", "study.trained.")  # fmt: skip
 
+    def read(self, name: str) -> Any:
+        """The object in a JSON file; a study's config may have its name under the earlier key."""
+        value = super().read(name)
+        if name == self.config_file and value and "kind" in value.get("study", {}):
+            value["study"]["name"] = value["study"].pop("kind")
+        return value
+
     def _has_begun(self) -> bool:
         """Whether any job has begun; folders of runs that did not begin are removed."""
         begun = False
@@ -109,7 +116,7 @@ class Study(ABC):
         command, config, overrides = command_line(sys.argv)
         missing = [job.name for job in jobs if not job.done() and job.name not in self.failed]
         results = {
-            "study": self.settings.kind,
+            "study": self.settings.name,
             "command": command,
             "config_file": config,
             "overrides": overrides,

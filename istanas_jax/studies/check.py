@@ -15,7 +15,7 @@ def check_study(settings: ConfigDict) -> None:
     for method, times in Counter(settings.methods).items():
         if times > 1:
             raise ValueError(f"study.methods names {method!r} {times} times: once is enough")
-    if settings.kind == "quality" and "pdarts" in settings.methods:
+    if settings.name == "quality" and "pdarts" in settings.methods:
         raise ValueError("study.methods names pdarts, whose stages study quality cannot time")
     for cell in settings.get("cells", ()):
         genotype.load(cell)

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
 
 from istanas_jax.data.augmentation import normalise
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import SearchState, TestTotals, Totals, TrainState

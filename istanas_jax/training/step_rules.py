@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import Array, Int
 
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.training.states import TrainState
 
 

@@ -115,11 +115,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser().error(f"the job comes after `--`: -- {shlex.join(args.job)}")
     args.job = job
     args.workdir = option(job, "workdir")
-    kind, _, count = (args.accelerator or "").rpartition("-")
+    generation, _, count = (args.accelerator or "").rpartition("-")
     args.hosts = None
-    if kind in GENERATIONS and count.isdecimal() and int(count) in GENERATIONS[kind].counts:
-        args.hosts = GENERATIONS[kind].hosts(int(count))
-        args.runtime_version = args.runtime_version or GENERATIONS[kind].runtime
+    known = GENERATIONS.get(generation)
+    if known and count.isdecimal() and int(count) in known.counts:
+        args.hosts = known.hosts(int(count))
+        args.runtime_version = args.runtime_version or known.runtime
     return args
 
 
@@ -163,13 +164,13 @@ def _accelerator_problems(args) -> list[str]:
         return ["--accelerator is missing: a type, as v5litepod-32."] if args.job else []
     if args.hosts is not None:
         return []
-    kind = args.accelerator.rpartition("-")[0]
-    if kind not in GENERATIONS:
+    generation = args.accelerator.rpartition("-")[0]
+    if generation not in GENERATIONS:
         known = ", ".join(GENERATIONS)
         return [f"--accelerator {args.accelerator!r} is not one of {known} with its size."]
-    sizes = sorted(GENERATIONS[kind].counts)
+    sizes = sorted(GENERATIONS[generation].counts)
     shown = ", ".join(map(str, sizes)) if len(sizes) < 20 else f"multiples of 8 up to {sizes[-1]}"
-    return [f"--accelerator {args.accelerator!r}: the size of {kind} is one of {shown}."]
+    return [f"--accelerator {args.accelerator!r}: the size of {generation} is one of {shown}."]
 
 
 def _job_problems(args) -> list[str]:

@@ -86,8 +86,8 @@ class Pod:
             if seen.state == "failed":
                 raise PodError(f"{self.name} could not be created: {seen.detail}")
             if seen.state == "absent":
-                kind = "spot slice" if self.args.spot else "slice"
-                self.say(f"{self.name}: asking for a {kind} {self.args.accelerator} ...\n")
+                wanted = "spot slice" if self.args.spot else "slice"
+                self.say(f"{self.name}: asking for a {wanted} {self.args.accelerator} ...\n")
                 self.slice.create()
             elif seen.state == "gone" and not seen.own:
                 raise PodError(f"{self.name} is {seen.detail} and was not made by this program")
@@ -156,12 +156,12 @@ class Pod:
 
     def end(self) -> None:
         """Make the job save and end on every host; by force if it has not in 10 minutes."""
-        for kind, seconds in (("TERM", 600), ("KILL", 60), (None, 0)):
+        for signal_name, seconds in (("TERM", 600), ("KILL", 60), (None, 0)):
             until = time.monotonic() + seconds
             if not self.is_running():
                 return
-            if kind:
-                self.patiently(partial(self.slice.worker, "stop", kind))
+            if signal_name:
+                self.patiently(partial(self.slice.worker, "stop", signal_name))
             while self.is_running() and time.monotonic() < until:
                 self.wait()
         raise PodError(f"the job on {self.name} cannot be ended")

@@ -91,8 +91,8 @@ class Slice:
         if node is not None:
             state = node.get("state", "UNKNOWN")
             own = node.get("labels", {}).get(LABEL[0]) == LABEL[1]
-            kind = "ready" if state in READY else "gone" if state in GONE else "waiting"
-            return Seen(kind, state, own)
+            condition = "ready" if state in READY else "gone" if state in GONE else "waiting"
+            return Seen(condition, state, own)
         request = self._describe("queued-resources")
         if request is None:
             return Seen("absent")

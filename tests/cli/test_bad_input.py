@@ -142,7 +142,7 @@ def test_torn_json_files_are_named(name, torn, tmp_path):
         ("config.json", '{"train": {"channels": 4}}', "train.cells is missing"),
         ("search_0.json", "{}", "genotype is missing"),
         ("search_2_stage_1.json", '{"genotype": {}}', "genotype is not a genotype"),
-        ("retrain_0.json", '{"seconds": {"total": "long"}}', "seconds is not seconds by kind"),
+        ("retrain_0.json", '{"seconds": {"total": "long"}}', "seconds is not seconds by activity"),
         ("genotype.json", '{"normal": 3}', "it is not a genotype"),
     ],
 )

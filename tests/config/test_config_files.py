@@ -1,6 +1,9 @@
 """Every config loads, every variant applies, and typing errors are answered in words."""
 
+import sys
 import tomllib
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from places import ROOT
@@ -88,13 +91,33 @@ def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
         load_config("digitz")
 
 
-def test_a_config_of_ones_own_builds_on_the_shipped_ones(tmp_path):
-    own = tmp_path / "own.py"
-    own.write_text(
-        "from configs import digits\n\n\ndef get_config(variant=''):\n"
-        "    config = digits.get_config(variant)\n    config.search.epochs = 9\n    return config\n"
+def own_config(folder: Path, epochs: int) -> str:
+    """A config file in a folder of its own, with a number in a file beside it."""
+    folder.mkdir()
+    (folder / "own_numbers.py").write_text(f"epochs = {epochs}\n")
+    (folder / "own.py").write_text(
+        "import sys\n\nimport own_numbers\n\nfrom configs import digits\n\n\n"
+        "def get_config(variant=''):\n    from configs import paper\n\n"
+        "    config = digits.get_config(variant)\n    config.search.epochs = own_numbers.epochs\n"
+        f"    assert {str(folder)!r} not in sys.path\n    return config\n"
     )
-    assert load_config(f"{own}:tiny").search.epochs == 9
+    return str(folder / "own.py")
+
+
+def test_own_configs_build_on_the_shipped_ones_and_on_files_beside_them(tmp_path):
+    files = {epochs: own_config(tmp_path / str(epochs), epochs) for epochs in (8, 9)}
+    before = list(sys.path), list(sys.meta_path), set(sys.modules)
+    for epochs in (8, 9, 8):  # files of one name, each beside its own config
+        assert load_config(f"{files[epochs]}:tiny").search.epochs == epochs
+    assert (list(sys.path), list(sys.meta_path), set(sys.modules)) == before
+
+
+def test_a_package_of_the_caller_named_configs_stays(tmp_path, monkeypatch):
+    theirs = ModuleType("configs")
+    monkeypatch.setitem(sys.modules, "configs", theirs)
+    monkeypatch.setitem(sys.modules, "configs.paper", theirs)
+    assert load_config(own_config(tmp_path / "own", 9)).search.epochs == 9
+    assert sys.modules["configs"] is sys.modules["configs.paper"] is theirs
 
 
 @pytest.mark.parametrize("every", ["epoch", "step", "52"])

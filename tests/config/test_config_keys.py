@@ -59,10 +59,10 @@ SMALL = {
 
 
 @functools.cache
-def config_of(kind: str) -> ConfigDict:
+def config_of(search: str) -> ConfigDict:
     """A small one: of a search method in two stages, or of one-stage."""
-    variant = "one_stage_tiny" if kind == "one_stage" else "tiny"
-    chosen = [] if kind == "one_stage" else [f"--config.search.method={kind}"]
+    variant = "one_stage_tiny" if search == "one_stage" else "tiny"
+    chosen = [] if search == "one_stage" else [f"--config.search.method={search}"]
     config = load_config(str(ROOT / "configs" / f"digits.py:{variant}"), chosen)
     config = ConfigDict(config.to_dict())
     there = dict(values_of(config))
@@ -246,8 +246,8 @@ def updates(optimizer: optax.GradientTransformation) -> list:
 @functools.cache
 def read_by_step(phase: str) -> frozenset[str]:
     """The parts of a recipe that the program of a step depends on, found by tracing it."""
-    kind = "one_stage" if phase == "train" else "ista"
-    config = config_of(kind)
+    search = "one_stage" if phase == "train" else "ista"
+    config = config_of(search)
     if phase == "train":
         config = replaced(config, "train.drop_path", 0.2)
     task = Effects(config, phase).task
@@ -283,7 +283,7 @@ def difference(config: ConfigDict, baseline: Effects, phase: str) -> str | None:
     return None
 
 
-KINDS = ("one_stage", *METHODS)
+SEARCHES = ("one_stage", *METHODS)
 
 
 def is_number(value) -> bool:
@@ -291,11 +291,11 @@ def is_number(value) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_number_changes_something(kind):
-    config = config_of(kind)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_every_number_changes_something(search):
+    config = config_of(search)
     # A training is the same for all methods.
-    phases = {"search", "train"} if kind in ("one_stage", "ista") else {"search"}
+    phases = {"search", "train"} if search in ("one_stage", "ista") else {"search"}
     baselines = {phase: Effects(config, phase) for phase in phases}
     nothing = []
     for key, value in values_of(config):
@@ -310,7 +310,7 @@ def test_every_number_changes_something(kind):
 
 
 def test_every_number_of_every_config_is_tried():
-    tried = {key for kind in KINDS for key, _ in values_of(config_of(kind))}
+    tried = {key for search in SEARCHES for key, _ in values_of(config_of(search))}
     for config in shipped().values():
         for key, value in values_of(config):
             own = key.removeprefix("one_stage.")

@@ -249,16 +249,16 @@ def test_one_odd_image_does_not_decide_about_all(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".npz"])
-@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "link"])
-def test_only_regular_files_are_opened(tmp_path, suffix, kind):
+@pytest.mark.parametrize("what", ["pipe", "socket", "folder", "link"])
+def test_only_regular_files_are_opened(tmp_path, suffix, what):
     """A pipe that nobody writes to would be waited for without end."""
     write_folder(tmp_path, images(8), np.arange(8) % 2)
     path = tmp_path / "a" / f"x{suffix}"
-    if kind == "pipe":
+    if what == "pipe":
         os.mkfifo(path)
-    elif kind == "folder":
+    elif what == "folder":
         path.mkdir()
-    elif kind == "link":
+    elif what == "link":
         os.mkfifo(tmp_path / "pipe")
         path.symlink_to(tmp_path / "pipe")
     else:

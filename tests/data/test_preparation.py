@@ -57,17 +57,17 @@ def images(tmp_path_factory):
     return root
 
 
-def dataset(images, kind: str) -> Dataset:
-    name = images / ("set.npz" if kind == "npz" else "folder")
+def dataset(images, source: str) -> Dataset:
+    name = images / ("set.npz" if source == "npz" else "folder")
     keys = {"name": str(name), "classes": 0, "image_size": SIZE, "image_channels": 3}
     keys |= {"mean": MEAN, "std": STD, "test_fraction": 0.0, "dir": ""}
-    return load_dataset(ConfigDict(keys | {"stream": kind == "streamed", "resize": RESIZE}))
+    return load_dataset(ConfigDict(keys | {"stream": source == "streamed", "resize": RESIZE}))
 
 
-def files_of(images, kind: str) -> tuple[list, Images]:
+def files_of(images, source: str) -> tuple[list, Images]:
     """Files of the test images in the order of the split."""
-    folder = "files" if kind == "npz" else "folder/test"
-    return sorted((images / folder).rglob("*.[jp][pn]g")), dataset(images, kind).test()
+    folder = "files" if source == "npz" else "folder/test"
+    return sorted((images / folder).rglob("*.[jp][pn]g")), dataset(images, source).test()
 
 
 @pytest.fixture(scope="module")
@@ -95,22 +95,22 @@ def losses(weights):
 def networks(images, weights, tmp_path_factory):
     """The folder of a run on each set."""
     root = tmp_path_factory.mktemp("runs")
-    for kind in SETS:
+    for source in SETS:
         trained = make_trained(
-            NET, weights["params"], weights["batch_stats"], dataset(images, kind)
+            NET, weights["params"], weights["batch_stats"], dataset(images, source)
         )
-        save_trained(root / kind, trained)
+        save_trained(root / source, trained)
     return root
 
 
-@pytest.mark.parametrize("kind", SETS)
-def test_predict_sees_what_evaluation_saw(kind, images, networks, losses):
-    files, split = files_of(images, kind)
+@pytest.mark.parametrize("source", SETS)
+def test_predict_sees_what_evaluation_saw(source, images, networks, losses):
+    files, split = files_of(images, source)
     expected = losses(split)
-    names = dataset(images, kind).class_names
+    names = dataset(images, source).class_names
     found = []
     for prediction, label in zip(
-        predict(networks / kind, files, top=3), split.read_labels(), strict=True
+        predict(networks / source, files, top=3), split.read_labels(), strict=True
     ):
         of_class = dict(zip(prediction.class_names, prediction.probabilities, strict=True))
         found.append(-np.log(of_class[names[label]]))
@@ -120,16 +120,16 @@ def test_predict_sees_what_evaluation_saw(kind, images, networks, losses):
 
 def test_it_matters_how_images_are_prepared(images, networks):
     files, _ = files_of(images, "streamed")
-    one, other = ([p[1:] for p in predict(networks / kind, files)] for kind in list(SETS)[:2])
+    one, other = ([p[1:] for p in predict(networks / source, files)] for source in list(SETS)[:2])
     shares = [max(p) for _, p in one], [max(p) for _, p in other]
     assert np.abs(np.subtract(*shares)).max() > 0.01
 
 
-@pytest.mark.parametrize("kind", SETS)
-def test_every_pixel_is_the_same(images, networks, kind):
-    files, split = files_of(images, kind)
-    how = load_trained(networks / kind).preparation
-    assert how == Preparation(SIZE, 3, SETS[kind])
+@pytest.mark.parametrize("source", SETS)
+def test_every_pixel_is_the_same(images, networks, source):
+    files, split = files_of(images, source)
+    how = load_trained(networks / source).preparation
+    assert how == Preparation(SIZE, 3, SETS[source])
     (pixels, _), *_ = split.batches([np.arange(len(files))], seed=None)
     for file, expected in zip(files, pixels, strict=True):
         np.testing.assert_array_equal(how(file.read_bytes(), file), expected)

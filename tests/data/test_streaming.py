@@ -299,8 +299,8 @@ def test_images_that_are_not_plain_jpegs(tmp_path):
 def test_sets_of_many_files_can_be_open(monkeypatch):
     """array_record keeps every file open; ImageNet has more than a usual limit allows."""
     asked = []
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
     for limits in ((1024, 4096), (1024, resource.RLIM_INFINITY), (10**6, 10**6)):
-        monkeypatch.setattr(resource, "getrlimit", lambda kind, limits=limits: limits)
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limits=limits: limits)
         streaming._allow_open_files()
     assert asked == [(4096, 4096), (8192, resource.RLIM_INFINITY)]

@@ -60,10 +60,10 @@ def folder(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["run", "export", "model"])
-def test_probabilities_are_those_of_the_network(kind, sources, network, folder, monkeypatch):
+@pytest.mark.parametrize("source", ["run", "export", "model"])
+def test_probabilities_are_those_of_the_network(source, sources, network, folder, monkeypatch):
     monkeypatch.setattr(predicting, "BATCH", 2)  # the last batch is not full
-    found = list(predict(sources[kind], [folder], top=4))
+    found = list(predict(sources[source], [folder], top=4))
     paths = ["1.png", "2.PNG", "5.png", "deep/4.bmp", "deep/er/3.png"]
     assert [p.path for p in found] == [str(folder / path) for path in paths]
     images = np.stack([network.preparation(Path(p.path).read_bytes(), p.path) for p in found])

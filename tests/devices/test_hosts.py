@@ -115,11 +115,11 @@ def after_ten_steps(workdir):
 def read_arrays(path):
     """By orbax; as numpy arrays, since the devices that wrote them are not here."""
     checkpointer = ocp.PyTreeCheckpointer()
-    kinds = jax.tree.map(
+    restore_args = jax.tree.map(
         lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
         checkpointer.metadata(path).item_metadata.tree,
     )
-    return checkpointer.restore(path, args=ocp.args.PyTreeRestore(restore_args=kinds))
+    return checkpointer.restore(path, args=ocp.args.PyTreeRestore(restore_args=restore_args))
 
 
 def assert_close(ours, theirs):

@@ -171,11 +171,11 @@ def checkout(tmp_path_factory):
 def write_images(folder: Path, size: int, number: int) -> None:
     """Write `number` images for each of two classes."""
     rng = np.random.default_rng(0)
-    for kind in ("cat", "dog"):
-        (folder / kind).mkdir(parents=True)
+    for animal in ("cat", "dog"):
+        (folder / animal).mkdir(parents=True)
         for n in range(number):
             image = rng.integers(0, 256, (size, size, 3), np.uint8)
-            cv2.imwrite(str(folder / kind / f"{n}.jpg"), image)
+            cv2.imwrite(str(folder / animal / f"{n}.jpg"), image)
 
 
 def write_cifar10(folder: Path) -> None:

@@ -177,17 +177,17 @@ class _Handler(BaseHTTPRequestHandler):
         return 501, b"", {}
 
     def upload(self, ask, body):
-        kind, name = ask["uploadType"], ask.get("name")
-        if kind == "multipart":
+        upload, name = ask["uploadType"], ask.get("name")
+        if upload == "multipart":
             boundary = b"\n--==0=="  # gcsfs's
             about, body = (b"\n" + body).split(boundary, 2)[1:]
             name = json.loads(about.partition(b"\n\n")[2])["name"]
             body = body.partition(b"\n\n")[2].removesuffix(boundary + b"--")
-        elif kind == "resumable" and "upload_id" not in ask:
+        elif upload == "resumable" and "upload_id" not in ask:
             number = next(self.bucket.generations)
             address = f"http://{self.headers['Host']}{self.path}&upload_id={number}"
             return 200, b"", {"Location": address}
-        elif kind == "resumable":
+        elif upload == "resumable":
             body = self.bucket.uploads.pop(ask["upload_id"], b"") + body
             if self.headers["Content-Range"].endswith("/*"):
                 self.bucket.uploads[ask["upload_id"]] = body

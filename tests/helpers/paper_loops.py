@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from istanas_jax.bench.recovery import oracle
-from istanas_jax.networks.supernet import keep_inactive
+from istanas_jax.networks.supernet.net import keep_inactive
 
 
 class TwoStageLoop:

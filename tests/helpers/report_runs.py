@@ -13,7 +13,7 @@ from istanas_jax.space import connections
 from istanas_jax.space.connections import max_candidates, num_candidates
 from istanas_jax.space.genotype import Genotype
 
-KINDS = ("compile", "data", "step", "recovery", "checkpoint", "evaluation")
+ACTIVITIES = ("compile", "data", "step", "recovery", "checkpoint", "evaluation")
 
 
 def config(schedule="two_stage", *, epochs=4, runs=1, nodes=4, **data) -> dict:
@@ -73,7 +73,10 @@ def epochs_of(phase: str, epochs: int, steps=120) -> list[dict]:
     rng = np.random.default_rng(sum(map(ord, phase)))
     rows = []
     for epoch in range(1, epochs + 1):
-        seconds = {kind: round(epoch * (9.0 if kind == "step" else 0.3), 3) for kind in KINDS}
+        seconds = {
+            activity: round(epoch * (9.0 if activity == "step" else 0.3), 3)
+            for activity in ACTIVITIES
+        }
         seconds |= {"compile": 25.0, "total": round(25 + 11.0 * epoch, 3)}
         loss = 2.3 * 0.93**epoch + 0.05 * rng.random()
         row = {"phase": phase, "step": epoch * steps, "epoch": epoch, "loss": loss}

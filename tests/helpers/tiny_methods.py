@@ -7,7 +7,7 @@ from istanas_jax.config.files import load_config
 from istanas_jax.methods import find_method
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import init_stats
-from istanas_jax.networks.cell_variables import CellVariables
+from istanas_jax.networks.supernet.cell_variables import CellVariables
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS
 
 NODES, EDGES = 2, 5

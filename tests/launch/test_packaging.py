@@ -1,7 +1,11 @@
-"""pyproject.toml, requirements.txt, LICENSE and CITATION.cff agree with each other."""
+"""The wheel works, and pyproject.toml, requirements.txt, LICENSE and CITATION.cff agree."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 
 import pytest
 import yaml
@@ -40,3 +44,39 @@ def test_license_and_citation_are_of_this_project():
     assert paper["title"].startswith("ISTA-NAS") and paper["year"] == 2020
     names = [author["family-names"] for author in paper["authors"]]
     assert names == ["Yang", "Li", "You", "Wang", "Qian", "Lin"]
+
+
+def test_a_wheel_finds_its_configs(tmp_path, environment):
+    """An installed package has no checkout around it: neither the folder nor the path is there."""
+    source, site, elsewhere = (tmp_path / name for name in ("source", "site", "elsewhere"))
+    elsewhere.mkdir()
+    skip = shutil.ignore_patterns("__pycache__")
+    for name in ("istanas_jax", "configs"):
+        shutil.copytree(ROOT / name, source / name, ignore=skip)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+    own = elsewhere / "own.py"
+    own.write_text("from configs import digits\n\nget_config = digits.get_config\n")
+    # The key is refused only after the config has been found and run.
+    commands = (
+        "import sys; from istanas_jax.cli.main import main\n"
+        "for config in sys.argv[1:]:\n"
+        "    options = ['--config', config, '--workdir', 'run', '--config.search.epoch=3']\n"
+        "    assert main(['run', *options]) == 2\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", commands, "digits", "own.py"],
+        cwd=elsewhere,
+        env=environment | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    sentence = "istanas: unknown config key search.epoch, did you mean search.epochs?\n"
+    assert said.stderr == 2 * sentence

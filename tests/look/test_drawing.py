@@ -201,6 +201,6 @@ def test_write_cells(tmp_path):
     assert sorted(folder.iterdir()) == sorted(paths)
 
 
-def test_unknown_kind():
+def test_unknown_cell_type():
     with pytest.raises(ValueError, match="unknown cell type 'reduce', expected one of normal"):
         cell_svg(genotype.load("SNAS"), "reduce")

@@ -124,7 +124,7 @@ def test_a_search_in_stages(tmp_path):
 
 def test_numbers_of_the_charts(run):
     facts = gather(run)
-    found = {(chart["kind"], chart["title"]): chart for chart in charts(facts)}
+    found = {(chart["part"], chart["title"]): chart for chart in charts(facts)}
     loss = found["search", "Loss"]["lines"]
     assert [line["phase"] for line in loss] == ["search 0", "search 1"]
     rows = [row for row in facts.rows if row["phase"] == "search 0"]
@@ -282,7 +282,7 @@ def test_comparison(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "comparison.html\n"
     page = read(tmp_path / "comparison.html")
     loss = page.json["charts"][0]
-    assert (loss["kind"], loss["title"]) == ("search", "Loss")
+    assert (loss["part"], loss["title"]) == ("search", "Loss")
     assert [line["run"] for line in loss["lines"]] == ["a", "b"]
     assert loss["lines"][0]["colour"] != loss["lines"][1]["colour"]
     assert page.text.count("istanas-cell") - page.text.count(".istanas-cell") == 4

@@ -23,9 +23,9 @@ def make(limits=(0, 0), nodes=4, regime="one_stage", **sizes):
 def random_z(rng, nodes=4):
     """As the LASSO leaves it: a few entries that are not 0."""
     z = np.zeros((2, nodes, max_candidates(nodes)), np.float32)
-    for kind, j in product(range(2), range(nodes)):
+    for cell_type, j in product(range(2), range(nodes)):
         some = rng.choice(num_candidates(j), 6, replace=False)
-        z[kind, j, some] = rng.standard_normal(6)
+        z[cell_type, j, some] = rng.standard_normal(6)
     return z
 
 
@@ -53,20 +53,20 @@ def test_wide_budget_changes_nothing():
     np.testing.assert_array_equal(support, top(z))
 
 
-@pytest.mark.parametrize("kind", [0, 1])
-def test_never_exceeded_and_binding_budgets_change_the_choice(kind):
+@pytest.mark.parametrize("measure", [0, 1])
+def test_never_exceeded_and_binding_budgets_change_the_choice(measure):
     _, free = make()
     rng = np.random.default_rng(1)
     bound = 0
     for _ in range(8):
         z = random_z(rng)
-        wanted = free.total(top(z))[kind]
+        wanted = free.total(top(z))[measure]
         limits = [0, 0]
-        limits[kind] = int(0.9 * wanted)
+        limits[measure] = int(0.9 * wanted)
         _, budget = make(limits=tuple(limits))
         support, decided = budget.choose(np.abs(z), top(z), NO_FREEZE)
         assert decided
-        assert budget.total(support)[kind] <= limits[kind]
+        assert budget.total(support)[measure] <= limits[measure]
         bound += np.any(np.sort(support) != np.sort(top(z)))
         # Nothing better is left for a single node.
         score = lambda s, k, j: np.abs(z[k, j, s[k, j]]).sum()  # noqa: B023, E731
@@ -74,7 +74,7 @@ def test_never_exceeded_and_binding_budgets_change_the_choice(kind):
             for picks in budget.picks[j]:
                 other = support.copy()
                 other[k, j] = picks
-                if budget.total(other)[kind] <= limits[kind]:
+                if budget.total(other)[measure] <= limits[measure]:
                     assert score(other, k, j) <= score(support, k, j) + 1e-6
     assert bound == 8
 

@@ -16,8 +16,8 @@ from istanas_jax.methods.pdarts import best_candidates, limit_skips
 from istanas_jax.methods.tables import SKIP, strongest
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.cell_variables import CellSpec
-from istanas_jax.networks.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.supernet.cell_variables import CellSpec
+from istanas_jax.networks.supernet.dense import Mixture, run_cell_mixed
 from istanas_jax.plan import published_sizes
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS, edge_index, num_candidates
 from istanas_jax.space.genotype import Genotype, published, published_parameters
@@ -58,10 +58,10 @@ def test_the_strongest_of_a_table():
     table = random_alpha(2, EDGES, NUM_OPS)
     support, weights = strongest(jnp.asarray(table), NODES, 2)
     assert support.tolist() == naive_cells(table)
-    for kind, node in np.ndindex(2, NODES):
-        predecessor, op = np.divmod(support[kind, node], NUM_OPS)
-        expected = table[kind, edge_index(node, 0) + predecessor, op]
-        np.testing.assert_array_equal(weights[kind, node], expected)
+    for cell_type, node in np.ndindex(2, NODES):
+        predecessor, op = np.divmod(support[cell_type, node], NUM_OPS)
+        expected = table[cell_type, edge_index(node, 0) + predecessor, op]
+        np.testing.assert_array_equal(weights[cell_type, node], expected)
 
 
 @pytest.mark.parametrize("name", ["darts", "darts_second_order", "snas"])
@@ -77,13 +77,13 @@ def test_softmax_methods(name):
     shown = method.snapshot(arch)
     assert shown["support"].tolist() == naive_cells(table)
     Genotype.from_supports(*shown["support"].tolist())
-    for kind, node in np.ndindex(2, NODES):
-        z = np.asarray(shown["z"][kind, node])
-        own = table[kind, edge_index(node, 0) : edge_index(node + 1, 0)].ravel()
+    for cell_type, node in np.ndindex(2, NODES):
+        z = np.asarray(shown["z"][cell_type, node])
+        own = table[cell_type, edge_index(node, 0) : edge_index(node + 1, 0)].ravel()
         np.testing.assert_allclose(z[: own.size], own, rtol=1e-5)
         assert not z[own.size :].any()
-        picked = z[np.asarray(shown["support"][kind, node])]
-        np.testing.assert_array_equal(shown["coefficients"][kind, node], picked)
+        picked = z[np.asarray(shown["support"][cell_type, node])]
+        np.testing.assert_array_equal(shown["coefficients"][cell_type, node], picked)
 
 
 def test_snas_draws_by_gumbel_at_a_falling_temperature():
@@ -122,10 +122,10 @@ def test_nasp_runs_a_genotype():
     strength = [[0.9, 0.2, 0.5, 0.8, 0.6], [0.3, 0.3, 0.7, 0.2, 0.7]]
     dropped = [2, 3]  # the weakest edge of node 1, of each cell type
     one = np.zeros_like(alpha)
-    for kind in range(2):
-        for (edge, op), value in zip(best[kind], strength[kind], strict=True):
-            alpha[kind, edge, op] = value
-            one[kind, edge, op] = edge != dropped[kind]
+    for cell_type in range(2):
+        for (edge, op), value in zip(best[cell_type], strength[cell_type], strict=True):
+            alpha[cell_type, edge, op] = value
+            one[cell_type, edge, op] = edge != dropped[cell_type]
     arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     assert arch.alpha.shape == method.init_variables(jax.random.key(0)).alpha.shape
     np.testing.assert_allclose(method.network_inputs(arch)["mixture"].table, one, atol=1e-6)
@@ -176,8 +176,8 @@ def test_pdarts_narrows_and_drops_skips_out():
     kept = best_candidates(alpha, first.mask, 5)
     second = make("pdarts", *overrides, stage=1, found={"candidates": kept})
     assert (first.stages, first.epochs) == (3, 4)
-    for kind, edge in np.ndindex(2, EDGES):
-        assert set(kept[kind][edge]) == set(np.argsort(-alpha[kind, edge])[:5])
+    for cell_type, edge in np.ndindex(2, EDGES):
+        assert set(kept[cell_type][edge]) == set(np.argsort(-alpha[cell_type, edge])[:5])
     arch = second.with_trainable(second.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     expected = softmax(np.where(second.mask, alpha, -np.inf))[..., 1:]
     np.testing.assert_allclose(second.network_inputs(arch)["mixture"].table, expected, rtol=1e-5)
@@ -273,19 +273,19 @@ def naive_cell(cell, x, mixture, spec, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["partial", "candidates"])
-def test_dense_cell_against_a_naive_one(kind):
+@pytest.mark.parametrize("option", ["partial", "candidates"])
+def test_dense_cell_against_a_naive_one(option):
     """A reduction cell: both strides, and for PC-DARTS what passes by."""
     rng = np.random.default_rng(0)
     some = tuple(tuple(sorted(rng.choice(NUM_OPS, 2, replace=False))) for _ in range(EDGES))
     some = tuple(tuple(map(int, ops_)) for ops_ in some)
-    options = {"partial": 2} if kind == "partial" else {"candidates": some}
+    options = {"partial": 2} if option == "partial" else {"candidates": some}
     spec = CellSpec(4, True, NODES, 2, operations.REGIMES["search"], **options)
     cell, mode = random_cell(spec, rng), Mode(True)
     x = jnp.asarray(rng.normal(size=(2, 4, 4, 3)), jnp.float32)
     mixture = Mixture(
         jnp.asarray(rng.normal(size=(EDGES, NUM_OPS)), jnp.float32),
-        jnp.asarray(rng.normal(size=EDGES), jnp.float32) if kind == "partial" else None,
+        jnp.asarray(rng.normal(size=EDGES), jnp.float32) if option == "partial" else None,
     )
     run = jax.jit(partial(run_cell_mixed, spec=spec, mode=mode))
     out, (_, stats) = run((cell, 0), x, x, mixture)

@@ -14,7 +14,7 @@ from istanas_jax.devices.parallel import Devices
 from istanas_jax.methods.darts import SecondOrder, unrolled_step
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, init_stats
-from istanas_jax.networks.dense import Mixture
+from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import SearchState, Totals, TrainState
 

@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 from istanas_jax.cli.main import main
 from istanas_jax.networks import counting, description
 from istanas_jax.networks.counting import SIZES, count, count_supernet
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name, init_target
 from istanas_jax.space import genotype, published
 from istanas_jax.space.connections import ALL_OPERATIONS

@@ -113,9 +113,9 @@ def test_paths_are_dropped_as_often_as_asked():
     assert abs((paths == 0).mean() - 0.2) < 0.01
 
 
-@pytest.mark.parametrize(("kind", "size"), [("cifar", 7), ("imagenet", 6)])
-def test_auxiliary_head_refuses_small_images(kind, size):
-    head = AuxiliaryHead(kind, 10)
+@pytest.mark.parametrize(("stem", "size"), [("cifar", 7), ("imagenet", 6)])
+def test_auxiliary_head_refuses_small_images(stem, size):
+    head = AuxiliaryHead(stem, 10)
     with pytest.raises(ValueError, match="set auxiliary_weight to 0"):
         init_variables(head, jax.random.key(0), jnp.zeros((1, size, size, 8)), Mode(False))
     logits = jax.eval_shape(

@@ -14,7 +14,7 @@ from jax import lax
 
 from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import operations
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space import genotype
 from istanas_jax.space.connections import edge_index, split_index
@@ -200,7 +200,9 @@ def float64_gradient(run):
 def read_architecture(release):
     def stack(key, dtype):
         """One array over cell types and nodes, padded to the candidates of the last node."""
-        nodes = [release[f"{kind}/{key}{j}"] for kind in ("normal", "reduce") for j in range(4)]
+        nodes = [
+            release[f"{cell_type}/{key}{j}"] for cell_type in ("normal", "reduce") for j in range(4)
+        ]
         widest = max(node.shape[-1] for node in nodes)
         stacked = np.zeros((2, 4, *nodes[0].shape[:-1], widest), dtype)
         for n, node in enumerate(nodes):
@@ -262,8 +264,8 @@ def test_coefficients(shared):
         predecessor, op = split_index(int(arch.support[t, j, k]))
         tables[t, edge_index(j, predecessor), op] = ours[t, j, k]
     # Products of 7 numbers below 1 in float32.
-    for table, kind in zip(tables, ("normal", "reduce"), strict=True):
-        np.testing.assert_allclose(table, release[f"coefficients/{kind}"], rtol=0, atol=1e-6)
+    for table, cell_type in zip(tables, ("normal", "reduce"), strict=True):
+        np.testing.assert_allclose(table, release[f"coefficients/{cell_type}"], rtol=0, atol=1e-6)
 
 
 NETS = {

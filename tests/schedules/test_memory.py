@@ -10,7 +10,7 @@ import pytest
 from istanas_jax.cli import main
 from istanas_jax.config.files import load_config
 from istanas_jax.devices.parallel import Devices
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.schedules import memory
 from istanas_jax.schedules.outline import outline

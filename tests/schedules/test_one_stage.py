@@ -148,14 +148,14 @@ def test_what_is_frozen_stands_still_and_what_is_not_moves(joint):
     moved = changed_norms(some, after)
     assert moved
     for path, edges in moved.items():
-        kind = int("inputs" in path[1] or "nodes" in path[1])
+        cell_type = int("inputs" in path[1] or "nodes" in path[1])
         plan = task.net.plans()[int(path[0][-2:])]
         spec = task.net.spec(plan)
         groups = [spec.groups[0]] if not plan.reduction else spec.groups
         names = ("edges",) if not plan.reduction else ("edges_from_inputs", "edges_from_nodes")
         group = groups[names.index(path[1])]
         for edge in edges:
-            assert frozen[kind, group[edge][0]], path
+            assert frozen[cell_type, group[edge][0]], path
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -198,25 +198,27 @@ def test_agrees_with_the_release(shared):
     types = ("normal", "reduce")
 
     def stack(name):
-        rows = [[arrays[f"{kind}/{name}{j}"] for j in range(4)] for kind in types]
+        rows = [[arrays[f"{cell_type}/{name}{j}"] for j in range(4)] for cell_type in types]
         pad = [
             [np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, n - a.shape[-1])]) for a in r] for r in rows
         ]
         return np.array(pad, np.float32)
 
-    support = np.array([[arrays[f"{kind}/support{j}"] for j in range(4)] for kind in types])
+    support = np.array(
+        [[arrays[f"{cell_type}/support{j}"] for j in range(4)] for cell_type in types]
+    )
     arch = ArchState(
-        b=np.stack([arrays[f"{kind}/b"] for kind in types]),
+        b=np.stack([arrays[f"{cell_type}/b"] for cell_type in types]),
         A=stack("A"),
         z=stack("z"),
         support=support.astype(np.int32),
         frozen=np.zeros((2, 4), bool),
     )
     w = np.asarray(coefficients(arch))
-    for c, kind in enumerate(types):
+    for c, cell_type in enumerate(types):
         table = np.zeros((14, 7))
         for node in range(4):
             for slot in range(2):
                 predecessor, op = connections.split_index(support[c, node, slot])
                 table[connections.edge_index(node, predecessor), op] = w[c, node, slot]
-        np.testing.assert_allclose(table, arrays[f"coefficients/{kind}"], atol=1e-6)
+        np.testing.assert_allclose(table, arrays[f"coefficients/{cell_type}"], atol=1e-6)

@@ -115,14 +115,14 @@ def test_placement_follows_like(tmp_path):
         assert restored[name].committed == state[name].committed
 
 
-@pytest.mark.parametrize("kind", ["jit", "pmap"])
-def test_donating_right_after_save_harms_neither(tmp_path, kind):
+@pytest.mark.parametrize("compiler", ["jit", "pmap"])
+def test_donating_right_after_save_harms_neither(tmp_path, compiler):
     """The next step writes over the buffers while the save is under way."""
-    lead = (2,) if kind == "pmap" else ()
-    compile_ = jax.pmap if kind == "pmap" else jax.jit
+    lead = (2,) if compiler == "pmap" else ()
+    compile_ = jax.pmap if compiler == "pmap" else jax.jit
     step = compile_(lambda tree: jax.tree.map(lambda x: x * 0 - 1, tree), donate_argnums=0)
     state = {str(n): jnp.full((*lead, 200_000), n, jnp.float32) for n in range(1, 9)}
-    if kind == "pmap":
+    if compiler == "pmap":
         state = compile_(lambda tree: tree)(state)
     expected = jax.tree.map(np.array, state)
     with opened(tmp_path) as saved:
@@ -134,7 +134,7 @@ def test_donating_right_after_save_harms_neither(tmp_path, kind):
         restored = saved.restore(expected).state
         assert first is None
         assert_same(restored, expected)
-        if kind == "pmap":
+        if compiler == "pmap":
             restored = compile_(lambda tree: tree)(restored)
         after = step(restored)
         assert jax.tree.leaves(restored)[0].is_deleted()

@@ -21,7 +21,7 @@ from istanas_jax.studies.curves import CurvesStudy
 from istanas_jax.training.errors import TrainingError
 
 CONFIG = str(ROOT / "configs" / "study.py")
-KINDS = ("cost", "correlation", "accuracy", "curves")
+STUDIES = ("cost", "correlation", "accuracy", "curves")
 
 
 def study_config(variant, *overrides):
@@ -207,8 +207,8 @@ def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
     """Has its own title in tables and figures."""
     own = METHODS["darts"]._replace(title="a method of my own")
     monkeypatch.setitem(METHODS, "own_method", own)
-    kind = study.__name__.removesuffix("Study").lower()
-    config = study_config(f"{kind}_tiny")
+    name = study.__name__.removesuffix("Study").lower()
+    config = study_config(f"{name}_tiny")
     with config.unlocked():
         config.study.update({"methods": ("own_method",), "one_stage": False})
         config.search.own_method = config.search.darts
@@ -277,18 +277,18 @@ def test_curves(drivers, tmp_path):
 # Configs and the command.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_configs(kind):
+@pytest.mark.parametrize("name", STUDIES)
+def test_configs(name):
     for size in ("", "_small", "_tiny"):
-        config = study_config(f"{kind}{size}")
-        assert config.study.kind == kind
+        config = study_config(f"{name}{size}")
+        assert config.study.name == name
         assert "method" not in config.search
-    paper = study_config(kind)
+    paper = study_config(name)
     assert (paper.search.cells, paper.search.channels, paper.search.epochs) == (8, 16, 50)
     assert (paper.train.cells, paper.train.epochs, paper.data.max_images) == (20, 600, 0)
 
 
-def test_study_of_another_kind_is_refused(capsys, tmp_path):
+def test_another_study_is_refused(capsys, tmp_path):
     given = ["--config", f"{CONFIG}:cost_tiny", "--workdir", str(tmp_path / "s")]
     assert main(["study", "curves", *given]) == 2
     assert "is no study of curves" in capsys.readouterr().err
@@ -311,9 +311,9 @@ def test_study_of_another_kind_is_refused(capsys, tmp_path):
     ],
 )
 def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sentence):
-    kind = variant.split("_")[0]
+    name = variant.split("_")[0]
     given = ["--config", f"{CONFIG}:{variant}", "--workdir", str(tmp_path / "s")]
-    assert main(["study", kind, *given, f"--config.{override}"]) == 2
+    assert main(["study", name, *given, f"--config.{override}"]) == 2
     said = capsys.readouterr().err
     assert sentence in said and said.count("\n") == 1
     assert not (tmp_path / "s").exists()

@@ -9,7 +9,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.ista import Ista
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.variables import init_variables
 from istanas_jax.space.connections import max_candidates
 from istanas_jax.sparse_coding.architecture import ArchState

@@ -141,8 +141,8 @@ def _supervised_keys(info, name: str) -> list[str]:
     import tensorflow_datasets as tfds
 
     found = []
-    for place, kind in enumerate((tfds.features.Image, tfds.features.ClassLabel)):
-        keys = [key for key, feature in info.features.items() if type(feature) is kind]
+    for place, feature_type in enumerate((tfds.features.Image, tfds.features.ClassLabel)):
+        keys = [key for key, feature in info.features.items() if type(feature) is feature_type]
         declared = info.supervised_keys[place] if info.supervised_keys else None
         wanted = [key for key in (declared, ("image", "label")[place]) if key in keys]
         if not wanted and len(keys) != 1:

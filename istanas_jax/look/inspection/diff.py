@@ -62,9 +62,9 @@ def _compare(a: Checkpoint, b: Checkpoint) -> tuple[dict[str, tuple], dict[str, 
         if name not in theirs or name not in ours:
             states[name] = "only_a" if name in ours else "only_b"
             continue
-        (kind_a, crc_a), (kind_b, crc_b) = a.leaves[ours[name]], b.leaves[theirs[name]]
-        same_kind = kind_a == kind_b
-        states[name] = "other_shape" if not same_kind else "same" if crc_a == crc_b else "moved"
+        (shape_a, crc_a), (shape_b, crc_b) = a.leaves[ours[name]], b.leaves[theirs[name]]
+        same = "same" if crc_a == crc_b else "moved"
+        states[name] = same if shape_a == shape_b else "other_shape"
     return {name: (ours.get(name), theirs.get(name)) for name in states}, states
 
 

@@ -20,7 +20,7 @@ from istanas_jax.storage.checkpoint_files import (
     CheckpointError,
     absolute,
     load_signed,
-    parse_kind,
+    parse_type_and_shape,
     read_arrays,
     steps_in,
     verify,
@@ -189,6 +189,6 @@ def _damaged(path: epath.Path, error: Exception) -> DamagedError:
 
 def size_of(leaf: list) -> dict[str, int]:
     """Numbers and bytes of an array as "about" lists it, without reading it."""
-    dtype, shape = parse_kind(leaf[0])
+    dtype, shape = parse_type_and_shape(leaf[0])
     numbers = int(np.prod(shape, dtype=int))
     return {"numbers": numbers, "bytes": numbers * dtype.itemsize}

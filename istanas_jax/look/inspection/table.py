@@ -9,7 +9,7 @@ from itertools import zip_longest
 from istanas_jax.look.ascii_cells import describe_cells, draw_cell, state_names
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER
-from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.genotype import FIELDS, Genotype
 
 B_SHOWN = 7  # entries of b in a line
 # Groups of a few numbers that are told elsewhere, or are of no interest.
@@ -97,10 +97,10 @@ def _architecture(found: dict) -> str:
     source = "" if found["source"] == "checkpoint" else f" (from {found['source']})"
     lines = [f"architecture{source}", describe_cells(genotype)]
     notes = _notes(found, genotype)
-    for c, kind in enumerate(("normal", "reduce")):
+    for c, field in enumerate(FIELDS):
         head = "normal cell" if c == 0 else "reduction cell"
         said = notes[c] if notes else None
-        drawing = draw_cell(getattr(genotype, kind), getattr(genotype, f"{kind}_concat"), said)
+        drawing = draw_cell(getattr(genotype, field), getattr(genotype, f"{field}_concat"), said)
         lines += ["", f"{head}{_legend(found)}", *(f"  {line}" for line in drawing.splitlines())]
     if "nodes" in found:
         lines += ["", *_nodes(found)]
@@ -241,9 +241,9 @@ def _changes(found: dict) -> list[str]:
     rows = [("", "node", "z moved", "b moved", "frozen", "operations")]
     for node in nodes:
         moved = [f"{node[k]:.3g}" if k in node else "" for k in ("z_distance", "b_distance")]
-        kind = node["cell"] if node["node"] == 0 else ""
+        cell_type = node["cell"] if node["node"] == 0 else ""
         first, *more = _exchanges(node) or [""]
-        rows.append((kind, str(node["node"]), *moved, _froze(node), first))
+        rows.append((cell_type, str(node["node"]), *moved, _froze(node), first))
         rows += [("", "", "", "", "", line) for line in more]
     return lines + columns([(f"  {first}", *rest) for first, *rest in rows], "<<>><<")
 

@@ -45,7 +45,7 @@ def comparison_page(runs: Sequence[Facts]) -> str:
             _configs(runs, names),
         ]
     )
-    data = {"kind": "comparison", "charts": _charts(runs, names)}
+    data = {"page": "comparison", "charts": _charts(runs, names)}
     return page(f"{', '.join(names)} · istanas", body, data)
 
 
@@ -118,14 +118,14 @@ def _charts(runs: Sequence[Facts], names: Sequence[str]) -> list[dict]:
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
         for spec in series.charts(run):
             # A one-stage run's training is compared with the training of found cells.
-            kind = "retrain" if spec["kind"] == "train" else spec["kind"]
-            chart = together.setdefault((kind, spec["title"]), spec | {"kind": kind, "lines": []})
+            part = "retrain" if spec["part"] == "train" else spec["part"]
+            chart = together.setdefault((part, spec["title"]), spec | {"part": part, "lines": []})
             chart["lines"] += [
                 line | {"run": name, "colour": colour(number)} for line in spec["lines"]
             ]
     order = {quantity.title: place for place, quantity in enumerate(QUANTITIES)}
     return sorted(
-        together.values(), key=lambda chart: (chart["kind"] != "search", order[chart["title"]])
+        together.values(), key=lambda chart: (chart["part"] != "search", order[chart["title"]])
     )
 
 

@@ -103,7 +103,7 @@ def page(title: str, body: Html, data: dict) -> str:
         "style": _colours() + read("style.css"),
         "body": body,
         "data": embed({"colours": COLOURS, **data}),
-        "kind": html.escape(data["kind"]),
+        "page": html.escape(data["page"]),
         "script": "\n".join(map(read, SCRIPTS)),
         "version": __version__,
     }

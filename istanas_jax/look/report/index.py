@@ -84,4 +84,4 @@ def _page(name: str, lines: list[list], remarks: list[Html]) -> str:
             table(head, lines, class_="sortable"),
         ]
     )
-    return page(f"{name or 'runs'} · istanas", body, {"kind": "index"})
+    return page(f"{name or 'runs'} · istanas", body, {"page": "index"})

@@ -60,7 +60,7 @@ def run_page(facts: Facts) -> str:
         ]
     )
     data = {
-        "kind": "run",
+        "page": "run",
         "replays": found,
         "operations": series.operations(),
         "charts": series.charts(facts),

@@ -38,7 +38,7 @@ def charts(facts: Facts) -> list[dict]:
                 if (line := _line(rows, key, factor))
             ]
             if lines and not (title == "Nodes" and not any(any(line["y"]) for line in lines)):
-                found.append({"kind": part, "title": title, "unit": unit, "lines": lines})
+                found.append({"part": part, "title": title, "unit": unit, "lines": lines})
     return found
 
 

@@ -15,7 +15,7 @@ from istanas_jax.look.drawing import cell_svg
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import EPSILON, Mode, init_stats
 from istanas_jax.networks.counting import count, operation_work
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS
 from istanas_jax.space.genotype import Genotype, load

@@ -6,7 +6,7 @@ const COLOURS = DATA.colours;
 const DASHES = ["", "6 4", "2 3"];
 const SPENT = {};
 ["step", "compile", "data", "recovery", "checkpoint", "evaluation", "log", "other"].forEach(
-  (kind, i) => { SPENT[kind] = COLOURS[i] ?? "#818b98"; });
+  (activity, i) => { SPENT[activity] = COLOURS[i] ?? "#818b98"; });
 
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -181,32 +181,32 @@ function follow(picture, cursor, spec, lines, at) {
   };
 }
 
-const KIND_NAMES = { search: "Search", retrain: "Training of the found cells", train: "Training" };
+const PART_NAMES = { search: "Search", retrain: "Training of the found cells", train: "Training" };
 
 function drawCharts(place, charts) {
-  for (const kind of new Set(charts.map((spec) => spec.kind))) {
-    place.append(el("h3", {}, KIND_NAMES[kind] ?? kind), el("div", { class: "charts" },
-      ...charts.filter((spec) => spec.kind === kind).map(chart)));
+  for (const part of new Set(charts.map((spec) => spec.part))) {
+    place.append(el("h3", {}, PART_NAMES[part] ?? part), el("div", { class: "charts" },
+      ...charts.filter((spec) => spec.part === part).map(chart)));
   }
 }
 
 function drawTime(place, phases) {
   const most = Math.max(...phases.map((phase) => phase.total)) || 1;
-  const kinds = Object.keys(SPENT).filter((kind) => phases.some((phase) => phase.parts[kind]));
-  place.append(el("ul", { class: "legend" }, ...kinds.map((kind) => el("li", {},
-    el("span", { class: "swatch", style: `background:${SPENT[kind]}` }), kind))));
+  const activities = Object.keys(SPENT).filter((activity) => phases.some((phase) => phase.parts[activity]));
+  place.append(el("ul", { class: "legend" }, ...activities.map((activity) => el("li", {},
+    el("span", { class: "swatch", style: `background:${SPENT[activity]}` }), activity))));
   for (const { phase, total, parts } of phases) {
-    const pieces = kinds.filter((kind) => parts[kind]).map((kind) => el("span", {
-      style: `background:${SPENT[kind]};flex:${parts[kind]} 0 0`,
-      title: `${kind}: ${duration(parts[kind])}, ${(100 * parts[kind] / total).toFixed(1)} %`,
+    const pieces = activities.filter((activity) => parts[activity]).map((activity) => el("span", {
+      style: `background:${SPENT[activity]};flex:${parts[activity]} 0 0`,
+      title: `${activity}: ${duration(parts[activity])}, ${(100 * parts[activity] / total).toFixed(1)} %`,
     }));
     place.append(el("div", { class: "time-row" },
       el("header", {}, el("span", {}, phase), el("span", {}, duration(total))),
       el("div", { class: "time-bar", style: `width:${100 * total / most}%` }, ...pieces)));
   }
-  const head = ["phase", ...kinds, "in all"].map((name) => el("th", { scope: "col" }, name));
+  const head = ["phase", ...activities, "in all"].map((name) => el("th", { scope: "col" }, name));
   const rows = phases.map(({ phase, total, parts }) => el("tr", {}, el("th", { scope: "row" }, phase),
-    ...kinds.map((kind) => el("td", {}, parts[kind] ? duration(parts[kind]) : "–")), el("td", {}, duration(total))));
+    ...activities.map((activity) => el("td", {}, parts[activity] ? duration(parts[activity]) : "–")), el("td", {}, duration(total))));
   place.append(el("details", {}, el("summary", {}, "in figures"), el("div", { class: "scroll" },
     el("table", { class: "numbers" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)))));
 }

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.cells import operation_name
-from istanas_jax.networks.supernet import GROUP_NAMES, SuperNet
+from istanas_jax.networks.supernet.net import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
 from istanas_jax.space.connections import (
     OPERATIONS,

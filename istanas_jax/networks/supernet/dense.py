@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Key
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
-from istanas_jax.networks.cell_variables import CellSpec, CellVariables, output, preprocess
-from istanas_jax.networks.dynamic import make_slots
+from istanas_jax.networks.supernet.cell_variables import CellSpec, CellVariables, output, preprocess
+from istanas_jax.networks.supernet.dynamic import make_slots
 from istanas_jax.space.connections import NUM_INPUTS, NUM_OPS, OPERATIONS, edge_index, num_edges
 from istanas_jax.space.operations import BY_NAME
 

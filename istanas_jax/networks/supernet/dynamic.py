@@ -25,8 +25,8 @@ from jaxtyping import Array, Float, Int
 from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.cell_variables import CellSpec
 from istanas_jax.networks.operations import Weights
+from istanas_jax.networks.supernet.cell_variables import CellSpec
 from istanas_jax.space.connections import (
     NUM_INPUTS,
     NUM_OPS,

@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from istanas_jax.networks.static import merge_variables, select_variables, static_net
-from istanas_jax.networks.supernet import SuperNet, keep_inactive
+from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
+from istanas_jax.networks.supernet.static import merge_variables, select_variables, static_net
 from istanas_jax.networks.variables import init_variables
 from istanas_jax.space.connections import num_candidates
 

@@ -21,7 +21,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
-from istanas_jax.networks.cell_variables import (
+from istanas_jax.networks.cells import CellPlan, plan_cells
+from istanas_jax.networks.stem_and_heads import AuxiliaryHead, Classifier, Stem
+from istanas_jax.networks.supernet.cell_variables import (
     GROUP_NAMES,
     CellSpec,
     CellVariables,
@@ -29,10 +31,8 @@ from istanas_jax.networks.cell_variables import (
     output,
     preprocess,
 )
-from istanas_jax.networks.cells import CellPlan, plan_cells
-from istanas_jax.networks.dense import Mixture, run_cell_dense, run_cell_mixed
-from istanas_jax.networks.dynamic import make_slots, pack_weights, run_slots
-from istanas_jax.networks.stem_and_heads import AuxiliaryHead, Classifier, Stem
+from istanas_jax.networks.supernet.dense import Mixture, run_cell_dense, run_cell_mixed
+from istanas_jax.networks.supernet.dynamic import make_slots, pack_weights, run_slots
 from istanas_jax.networks.target_net import cell_name
 from istanas_jax.space.connections import NUM_OPS, OPERATIONS, auxiliary_cell
 

@@ -8,9 +8,9 @@ from tiny_methods import EDGES, NODES, make, random_cell
 
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
-from istanas_jax.networks.cell_variables import CellSpec
-from istanas_jax.networks.dense import Mixture, run_cell_mixed
-from istanas_jax.networks.supernet import SuperNet
+from istanas_jax.networks.supernet.cell_variables import CellSpec
+from istanas_jax.networks.supernet.dense import Mixture, run_cell_mixed
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.space.connections import NUM_OPS
 
 pytestmark = pytest.mark.slow
