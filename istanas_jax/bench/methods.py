@@ -7,7 +7,9 @@ and of W on another.
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +22,7 @@ from istanas_jax.methods.contract import Method
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.outline import outline
 from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.training.states import SearchState
 
 
 class OutOfMemory(ValueError):
@@ -38,14 +41,9 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
     last = task.epochs * task.steps_per_epoch - steps - 1
     state = state.replace(weights=state.weights.replace(step=state.step + last))
     state = devices.replicate(state)
-    shapes = batch_shapes(task.monitored, task.batch) * task.batches_per_step
-    batch = [devices.split(random_batch(shape)) for shape in shapes]
+    batch = random_batches(task)
     rss_before = peak_rss_mb()
-    begin = time.perf_counter()
-    lowered = task.lower(state)
-    traced = time.perf_counter()
-    step = devices.compile(lowered)
-    compiled = time.perf_counter()
+    step, compiling = compile_step(task, state)
     results = {
         "benchmark": "step",
         "method": config.search.method,
@@ -57,30 +55,57 @@ def run(config: ConfigDict, *, steps: int = 10) -> dict:
         "steps_per_epoch": task.steps_per_epoch,
         "epochs": task.epochs,
         "stages": task.method.stages,
-        "trace_s": round(traced - begin, 2),
-        "compile_s": round(compiled - traced, 2),
-        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+        **compiling,
+        **_memory(step),
     }
-    results |= _memory(step)
     if results["needed_mb"] > results["free_mb"]:
         needed, free = (results[key] / 1024 for key in ("needed_mb", "free_mb"))
         raise OutOfMemory(f"the step needs {needed:.1f} GiB, {free:.1f} are free", results)
     peak = _Peak()
-    times = []
-    for _ in range(steps + 1):  # the first warms up and is not counted
-        start = time.perf_counter()
-        state, totals = jax.block_until_ready(step(state, *batch))
-        times.append(time.perf_counter() - start)
-    loss = float(totals.loss / totals.images)
-    if not np.isfinite(loss):
-        raise ValueError(f"the loss is {loss} after {steps + 1} steps")
+    times = time_steps(step, state, batch, steps)
     return results | {
-        "step_s": round(min(times[1:]), 4),
-        "step_s_median": round(float(np.median(times[1:])), 4),
+        "step_s": round(min(times), 4),
+        "step_s_median": round(float(np.median(times)), 4),
         "measured_mb": round(peak.grown_mb()),
         "peak_rss_mb": round(peak_rss_mb()),
         "step_rss_mb": round(peak_rss_mb() - rss_before),
     }
+
+
+def compile_step(task: TwoStageSearch, state: SearchState) -> tuple[Any, dict]:
+    """Compile the step for a state of these shapes; return it and what that took."""
+    begin = time.perf_counter()
+    lowered = task.lower(state)
+    traced = time.perf_counter()
+    step = task.devices.compile(lowered)
+    return step, {
+        "trace_s": round(traced - begin, 2),
+        "compile_s": round(time.perf_counter() - traced, 2),
+        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+    }
+
+
+def time_steps(
+    step: Callable,
+    state: SearchState,
+    batch: list,
+    steps: int,
+    before: Callable[[SearchState], SearchState] = lambda state: state,
+) -> list[float]:
+    """Seconds of each step, after one that warms up caches and is not counted.
+
+    before: what happens to the state ahead of each step, outside the measured time.
+    """
+    times = []
+    for _ in range(steps + 1):
+        state = before(state)
+        begin = time.perf_counter()
+        state, totals = jax.block_until_ready(step(state, *batch))
+        times.append(time.perf_counter() - begin)
+    loss = float(totals.loss / totals.images)
+    if not np.isfinite(loss):
+        raise ValueError(f"the loss is {loss} after {steps + 1} steps")
+    return times[1:]
 
 
 def make_task(
@@ -134,6 +159,12 @@ class _Peak:
                 if line.startswith("VmHWM:"):
                     return int(line.split()[1]) * 2**10
         return peak_rss_mb() * 2**20
+
+
+def random_batches(task: TwoStageSearch) -> list:
+    """Random images and labels for one step of a search, on its devices."""
+    shapes = batch_shapes(task.monitored, task.batch) * task.batches_per_step
+    return [task.devices.split(random_batch(shape)) for shape in shapes]
 
 
 def random_batch(shape: jax.ShapeDtypeStruct) -> np.ndarray:

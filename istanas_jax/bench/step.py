@@ -12,8 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from istanas_jax.bench.methods import cost_lines, make_task, peak_rss_mb, random_batch
-from istanas_jax.data.splits import batch_shapes
+from istanas_jax.bench.methods import (
+    compile_step,
+    cost_lines,
+    make_task,
+    peak_rss_mb,
+    random_batches,
+    time_steps,
+)
 from istanas_jax.methods.ista import Ista
 from istanas_jax.networks.counting import count_supernet
 from istanas_jax.networks.supernet.net import SuperNet
@@ -50,15 +56,9 @@ def run(
     task = mode_task(config, genotype, mode=mode, regime=regime)
     devices, rng = task.devices, np.random.default_rng(config.seed)
     state = devices.replicate(task.start())
-    shapes = batch_shapes(task.monitored, task.batch) * task.batches_per_step
-    batches = [devices.split(random_batch(shape)) for shape in shapes]
+    batches = random_batches(task)
     rss_before = peak_rss_mb()
-
-    start = time.perf_counter()
-    lowered = task.lower(state)
-    traced = time.perf_counter()
-    step = devices.compile(lowered)
-    done = time.perf_counter()
+    step, compiling = compile_step(task, state)
 
     compilations = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -66,18 +66,13 @@ def run(
             compilations.append(fun_name) if event == COMPILED and "step" in fun_name else None
         )
     )
-    # The first step warms up caches and is not timed.
-    times = []
-    for _ in range(steps + 1):
-        if random_support:
-            support = devices.replicate(jnp.asarray(_random_support(rng)))
-            state = jax.block_until_ready(state.replace(arch=state.arch.replace(support=support)))
-        begin = time.perf_counter()
-        state, totals = jax.block_until_ready(step(state, *batches))
-        times.append(time.perf_counter() - begin)
-    loss = float(totals.loss / totals.images)
-    if not np.isfinite(loss):
-        raise ValueError(f"the loss is {loss} after {steps + 1} steps")
+
+    def draw(state):
+        support = devices.replicate(jnp.asarray(_random_support(rng)))
+        return jax.block_until_ready(state.replace(arch=state.arch.replace(support=support)))
+
+    before = {"before": draw} if random_support else {}
+    times = time_steps(step, state, batches, steps, **before)
     net = super_net(config, task.dataset, Ista(config, 1), regime)
     size = task.dataset.image_size
     active = None if mode == "dense" else np.array(genotype.supports(), np.int32)
@@ -92,16 +87,14 @@ def run(
         "cells": net.cells,
         "dtype": net.dtype,
         "platform": jax.default_backend(),
-        "step_s": round(min(times[1:]), 4),
-        "step_s_median": round(float(np.median(times[1:])), 4),
-        "trace_s": round(traced - start, 2),
-        "compile_s": round(done - traced, 2),
-        "temp_mb": round(step.memory_analysis().temp_size_in_bytes / 2**20),
+        "step_s": round(min(times), 4),
+        "step_s_median": round(float(np.median(times)), 4),
+        **compiling,
         "peak_rss_mb": round(peak_rss_mb()),
         "step_rss_mb": round(peak_rss_mb() - rss_before),
         "multiply_adds": work,
         "multiply_adds_per_step": per_step,
-        "fraction_of_matmul_rate": round(2 * per_step / min(times[1:]) / _matmul_rate(), 3),
+        "fraction_of_matmul_rate": round(2 * per_step / min(times) / _matmul_rate(), 3),
         "recompilations": len(compilations),
     }
 
