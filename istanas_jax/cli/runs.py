@@ -79,8 +79,8 @@ def _add_retrain(commands) -> None:
         commands,
         "retrain",
         "the second half: train a given cell and test it",
-        "Trains a genotype from scratch by the `retrain` part of the config and reads the test "
-        "split once.",
+        "Trains a genotype from scratch as the `train` part of the config says, and reads the "
+        "test split once.",
         dry_run=True,
     )
     retrain.add_argument(

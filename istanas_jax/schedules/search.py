@@ -33,7 +33,7 @@ from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
 from istanas_jax.training.replay_row import ReplayRow
 from istanas_jax.training.search_accuracy import accuracy_of
-from istanas_jax.training.search_steps import evaluate_super, joint_step
+from istanas_jax.training.search_steps import evaluate_search, joint_step
 from istanas_jax.training.states import SearchState, Totals, TrainState
 
 
@@ -81,7 +81,7 @@ class Search(Watched):
         self.step = devices.map(step, 2 * self.batches_per_step)
         self._compiled = False
         method.define_programs(self)
-        self.evaluate = Evaluator(partial(evaluate_super, **fixed), self.batch, devices)
+        self.evaluate = Evaluator(partial(evaluate_search, **fixed), self.batch, devices)
 
     def run(self, number: int, session: Session) -> dict:
         """Do one search, or what is left of it; return the genotype found and its accuracy."""

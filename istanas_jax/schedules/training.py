@@ -19,7 +19,7 @@ from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
 from istanas_jax.training.states import Totals, TrainState
-from istanas_jax.training.steps import evaluate_target, train_step
+from istanas_jax.training.steps import evaluate, train_step
 
 
 class TrainTask:
@@ -60,7 +60,7 @@ class TrainTask:
         )
         self._compiled = False
         self.evaluate = Evaluator(
-            partial(evaluate_target, net=net, recipe=recipe, coefficients=coefficients),
+            partial(evaluate, net=net, recipe=recipe, coefficients=coefficients),
             self.batch,
             devices,
         )

@@ -11,15 +11,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Int, UInt8
 
-from istanas_jax.data.augmentation import normalise
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import SearchState, TestTotals, Totals, TrainState
 from istanas_jax.training.step_rules import StepRules
-from istanas_jax.training.steps import batch_totals, masked_totals
+from istanas_jax.training.steps import batch_totals, evaluate
 
 
 def search_step(
@@ -215,24 +214,17 @@ def _descend(net: SuperNet, weights: TrainState, arch, dw, sgd, method: StepRule
     return method.keep_inactive_weights(net, arch, (weights.params, weights.sgd), (updated, moved))
 
 
-def evaluate_super(
-    state: SearchState,
-    images: UInt8[Array, "B H W C"],
-    labels: Int[Array, " B"],
-    mask: Float[Array, " B"],
-    *,
-    net: SuperNet,
-    recipe: Recipe,
-    method: StepRules,
+def evaluate_search(
+    state: SearchState, images, labels, mask, *, net: SuperNet, recipe: Recipe, method: StepRules
 ) -> TestTotals:
-    """Loss and accuracy of the super-net with its architecture, of images whose mask is 1."""
-    x = normalise(images, recipe.mean, recipe.std)
-    variables = {"params": state.weights.params, "batch_stats": state.weights.stats}
-    (logits, _), _ = net.apply(
-        variables,
-        x,
+    """Evaluate the super-net with the architecture that W is trained with."""
+    return evaluate(
+        state.weights,
+        images,
+        labels,
+        mask,
+        net=net,
+        recipe=recipe,
+        batch_statistics=method.batch_statistics,
         **method.network_inputs_for_w(state.arch),
-        train=method.batch_statistics,
-        mutable="batch_stats",
     )
-    return masked_totals(logits, labels, mask)

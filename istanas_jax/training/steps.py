@@ -4,6 +4,8 @@ Arrays are positional: the state, then batches of uint8 images and labels, one d
 them. What is fixed for a run is keyword-only.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import optax
 from jax import lax
@@ -11,6 +13,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.devices.parallel import AXIS, own_part
+from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet, draw_paths
 from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
@@ -57,20 +60,30 @@ def train_step(
     return state.advance(optax.apply_updates(state.params, change), stats, moved, batch), batch
 
 
-def evaluate_target(
-    state: TrainState,
+def evaluate(
+    weights: TrainState,
     images: UInt8[Array, "B H W C"],
     labels: Int[Array, " B"],
     mask: Float[Array, " B"],
     *,
-    net: TargetNet,
+    net: TargetNet | SuperNet,
     recipe: Recipe,
-    coefficients: Float[Array, "cells nodes s"] | None = None,
+    batch_statistics: bool = False,
+    **inputs: Any,
 ) -> TestTotals:
-    """Loss and accuracy with the running statistics, of images whose mask is 1."""
-    x = normalise(images, recipe.mean, recipe.std)
-    variables = {"params": state.params, "batch_stats": state.stats}
-    logits, _ = net.apply(variables, x, train=False, coefficients=coefficients)
+    """Loss and accuracy of a network, summed over the images whose mask is 1.
+
+    Args:
+      batch_statistics: normalise by these images instead of by the running statistics.
+      inputs: what the net runs with besides images.
+    """
+    (logits, _), _ = net.apply(
+        {"params": weights.params, "batch_stats": weights.stats},
+        normalise(images, recipe.mean, recipe.std),
+        **inputs,
+        train=batch_statistics,
+        mutable="batch_stats",
+    )
     return masked_totals(logits, labels, mask)
 
 

@@ -22,10 +22,10 @@ from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.runs.trained_network import load_trained, make_trained, save_trained
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.storage.checkpoint_files import CheckpointError, sign
+from istanas_jax.training import steps
 from istanas_jax.training.evaluation import Evaluator
 from istanas_jax.training.objective import Recipe
 from istanas_jax.training.states import TrainState
-from istanas_jax.training.steps import evaluate_target
 
 CELL = [("skip_connect", 0), ("sep_conv_3x3", 1)]
 NET = TargetNet(Genotype(CELL, [2], CELL, [2]), classes=3, cells=1, channels=4)
@@ -83,7 +83,7 @@ def losses(weights):
     """By the evaluation of training: of each image of a split."""
     devices = Devices()
     recipe = Recipe(MEAN, STD, 0, False, 0, 0.0, 0.0, 0.0, False, 1, 1)
-    step = partial(evaluate_target, net=NET, recipe=recipe)
+    step = partial(steps.evaluate, net=NET, recipe=recipe)
     evaluate = Evaluator(step, 2, devices)
     state = devices.replicate(TrainState.create(weights, optax.sgd(0.1), 0))
     return lambda split: [

@@ -80,9 +80,9 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search.OneStageSearch, "update", staticmethod(cheap_search))
         patch.setattr(Method, "update", staticmethod(cheap_search))
-        patch.setattr(search, "evaluate_super", cheap_evaluation)
+        patch.setattr(search, "evaluate_search", cheap_evaluation)
         patch.setattr(training, "train_step", cheap_train)
-        patch.setattr(training, "evaluate_target", cheap_evaluation)
+        patch.setattr(training, "evaluate", cheap_evaluation)
         patch.setattr(one_stage, "compare_logits", lambda *_: 0.0)
         short = ["train.cells=2", "train.epochs=1"]
         freezing = "search.ista.freeze.epsilon=0.05"
