@@ -4,7 +4,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.data.contract import Found
-from istanas_jax.data.dataset import Split
+from istanas_jax.data.dataset import Dataset, Split
 from istanas_jax.data.streaming import open_images
 
 RNG = np.random.default_rng(0)
@@ -31,3 +31,9 @@ def same_images(found: Split, written: np.ndarray, labels) -> bool:
         for part in ((found.images, found.labels), (written, labels))
     ]
     return pairs[0] == pairs[1]
+
+
+def together(found: Dataset) -> Split:
+    """Training and test images."""
+    parts = found.train, found.test()
+    return Split(*(np.concatenate([getattr(p, x) for p in parts]) for x in ("images", "labels")))

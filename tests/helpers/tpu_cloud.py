@@ -10,6 +10,11 @@ import sys
 import fake_gcloud
 from places import ROOT
 
+SLICE = ["--name", "istanas", "--zone", "us-west4-a"]
+POD = [*SLICE, "--accelerator", "v5litepod-32"]
+ODD = '--config.data.name=it\'s a "$HOME" *'
+JOB = ["run", "--config", "configs/digits.py:tiny", "--workdir", "gs://bucket/run", ODD]
+
 
 class Ended(subprocess.Popen):
     """A process that does not outlive its `with`."""

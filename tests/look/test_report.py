@@ -1,16 +1,12 @@
 """The pages of `report`, read as text: what is in them, of whatever runs."""
 
-import fcntl
 import json
-import os
 import re
 import shutil
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from report_runs import config, epochs_of, make_run, read, recoveries, write_rows
+from report_runs import config, epochs_of, make_run, read, write_rows
 
 from istanas_jax.api import load_run
 from istanas_jax.cli.main import main
@@ -21,22 +17,10 @@ from istanas_jax.look.report.facts import gather
 from istanas_jax.look.report.html import Html, embed, tag
 from istanas_jax.look.report.series import charts
 from istanas_jax.look.report.series import time as time_spent
-from istanas_jax.runs.folder import Workdir
-from istanas_jax.schedules import results
 from istanas_jax.space.genotype import Genotype, load
 from istanas_jax.storage.checkpoints import Checkpoints
 
 EVIL = '<img src=x onerror="alert(1)">&</script>'
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "digits", searches=2)
-
-
-@pytest.fixture(scope="module")
-def page(run):
-    return read(run_page.write(run))
 
 
 def test_needs_nothing_but_itself(page):
@@ -219,126 +203,3 @@ def test_no_text_becomes_code(tmp_path):
     assert listed.of("a")[0]["href"] == "./a%3Cb%3E%26c/report.html"
     assert embed({"a": EVIL}).count("<") == 0
     assert tag("p", EVIL, Html("<b>"), title=EVIL).count("<") == 3
-
-
-def test_run_still_going(tmp_path):
-    run = make_run(tmp_path / "run", finished=False)
-    with open(run / "metrics.jsonl", "a") as file:
-        file.write('{"phase": "retrain 0", "st')  # a line that is being written
-    with open(run / "replay.jsonl", "a") as file:
-        file.write('{"phase": "search 0", "z": [[[0.1, ')
-    with open(run / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        page = read(run_page.write(run))
-        assert '<span class="state running">running</span>' in page.text
-    assert '<span class="state stopped">not finished</span>' in read(run_page.write(run)).text
-    assert "<dt>epochs of retrain 0</dt><dd>2 of 4</dd>" in page.text
-    assert "export" not in page.data
-    assert len(page.json["replays"][0]["frames"]) == 13
-
-
-def test_searched_and_not_trained_yet(tmp_path):
-    run = make_run(tmp_path / "run", finished=False)
-    write_rows(run / "metrics.jsonl", epochs_of("search 0", 4))
-    assert gather(run).state == "searched"
-
-
-@pytest.mark.parametrize("first", [False, True])
-def test_killed_early(tmp_path, first):
-    """Only the config is there, or also the first row of the replay."""
-    (tmp_path / "config.json").write_text(json.dumps(config()))
-    if first:
-        rows = recoveries(0)[:1]
-        del rows[0]["distance"], rows[0]["kkt"], rows[0]["budget_decided"]
-        write_rows(tmp_path / "replay.jsonl", rows)
-    page = read(run_page.write(tmp_path))
-    assert "not finished" in page.text and "No epoch has come to its end yet" in page.text
-    assert ("No architecture has been recovered yet" in page.text) != first
-    assert ("There is no replay" in page.text) != first
-
-
-def test_odd_rows_do_not_lose_the_page(tmp_path):
-    run = make_run(tmp_path / "run")
-    rows = recoveries(0)
-    rows[2]["z"][0][0][3], rows[2]["distance"][0][0] = "nan", "inf"
-    write_rows(run / "replay.jsonl", rows)
-    odd = epochs_of("search 0", 3)
-    odd[1] |= {"loss": "nan", "accuracy": None}
-    write_rows(run / "metrics.jsonl", odd)
-    frame = read(run_page.write(run)).json["replays"][0]["frames"][2]
-    assert frame["distance"][0][0] is None
-    write_rows(run / "replay.jsonl", [{"phase": "search 0", "step": 0}])
-    assert "replay.jsonl cannot be read: a row has no z." in run_page.write(run).read_text()
-    write_rows(run / "replay.jsonl", [recoveries(0)[0] | {"coefficients": [[], []]}])
-    assert "The rows of the replay are not as expected" in run_page.write(run).read_text()
-    (run / "replay.jsonl").write_text("no JSON\n{}\n")
-    assert "replay.jsonl cannot be read" in run_page.write(run).read_text()
-
-
-def test_comparison(tmp_path, monkeypatch, capsys):
-    runs = [make_run(tmp_path / name, epochs=epochs) for name, epochs in (("a", 3), ("b", 4))]
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", *map(str, runs)]) == 0
-    assert capsys.readouterr().out == "comparison.html\n"
-    page = read(tmp_path / "comparison.html")
-    loss = page.json["charts"][0]
-    assert (loss["part"], loss["title"]) == ("search", "Loss")
-    assert [line["run"] for line in loss["lines"]] == ["a", "b"]
-    assert loss["lines"][0]["colour"] != loss["lines"][1]["colour"]
-    assert page.text.count("istanas-cell") - page.text.count(".istanas-cell") == 4
-    assert re.findall(r'<th scope="row">([\w.]+)</th><td>3</td><td>4</td>', page.text) == [
-        "search.epochs",
-        "train.epochs",
-    ]
-    compare.write([runs[0], runs[0]], tmp_path / "same.html")
-    assert "The configs are the same" in (tmp_path / "same.html").read_text()
-
-
-def test_index(tmp_path, capsys):
-    for name in ("one", "two words"):
-        make_run(tmp_path / name, finished=name == "one")
-    (tmp_path / "other").mkdir()
-    assert main(["report", str(tmp_path)]) == 0
-    page = read(tmp_path / "index.html")
-    assert [a["href"] for a in page.of("a")] == ["./one/report.html", "./two%20words/report.html"]
-    assert [cell.get("data-value") for cell in page.of("td")][1::6] == ["finished", "stopped"]
-    written = (tmp_path / "one" / "report.html").stat().st_mtime_ns
-    index.write(tmp_path)
-    assert (tmp_path / "one" / "report.html").stat().st_mtime_ns == written
-    later = time.time() + 60
-    os.utime(tmp_path / "one" / "metrics.jsonl", (later, later))
-    index.write(tmp_path)
-    assert (tmp_path / "one" / "report.html").stat().st_mtime_ns > written
-    (tmp_path / "two words" / "metrics.jsonl").write_text("no JSON\n{}\n")
-    index.write(tmp_path)
-    page = read(tmp_path / "index.html")
-    assert len(page.of("a")) == 1 and "two words: " in page.text
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [(["nowhere"], "nowhere is not a folder"), (["."], "holds no run, nor folders of runs"),
-     (["nowhere", "."], "nowhere holds no run: there is no config.json")],
-)  # fmt: skip
-def test_one_sentence_where_there_is_no_run(tmp_path, monkeypatch, capsys, arguments, said):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", *arguments]) == 2
-    assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_page_that_cannot_be_written_loses_no_run(tmp_path, monkeypatch):
-    said = []
-    open_run = SimpleNamespace(workdir=Workdir(make_run(tmp_path / "run")), say=said.append)
-    results.write_report(open_run)
-    assert said == [f"the report is {tmp_path / 'run' / 'report.html'}"]
-    monkeypatch.setattr(run_page, "write", lambda path: 1 / 0)
-    results.write_report(open_run)
-    assert said[1].startswith("the report could not be written (division by zero); once that is ")
-    assert said[1].endswith(f"python -m istanas_jax report {tmp_path / 'run'}")
-
-
-def test_out(tmp_path):
-    run = make_run(tmp_path / "run")
-    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
-    assert (tmp_path / "page.html").exists() and not (run / "report.html").exists()

@@ -9,16 +9,6 @@ from report_runs import make_run, read, recoveries
 from istanas_jax.look.report import replay, run_page
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "digits", searches=2)
-
-
-@pytest.fixture(scope="module")
-def page(run):
-    return read(run_page.write(run))
-
-
 def test_replay_holds_the_rows(run, page):
     replays = page.json["replays"]
     assert [replay["phase"] for replay in replays] == ["search 0", "search 1"]

@@ -1,6 +1,5 @@
 """Sizes and costs of networks: the published numbers, and a count of the traced programs."""
 
-import json
 import math
 from collections import Counter
 
@@ -9,26 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
+from target_nets import every_operation, target
 
-from istanas_jax.cli.main import main
-from istanas_jax.networks import counting, description
+from istanas_jax.networks import counting
 from istanas_jax.networks.counting import SIZES, count, count_supernet
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name, init_target
 from istanas_jax.space import genotype, published
-from istanas_jax.space.connections import ALL_OPERATIONS
 
 NETS, NAMES = tuple(SIZES), tuple(genotype.published())
 TWO_STAGE = SuperNet(classes=10, cells=8, channels=16)
 ONE_STAGE = SuperNet(classes=10, cells=20, channels=36, regime="one_stage", auxiliary=True)
-
-
-def target(name: str, stem: str = "cifar", **changes) -> TargetNet:
-    """The paper's network of a genotype given by name, or of the genotype itself."""
-    cells = genotype.load(name) if isinstance(name, str) else name
-    sizes = SIZES[stem]._asdict() | changes
-    del sizes["image_size"]
-    return TargetNet(cells, stem=stem, **sizes)
 
 
 def sizes_of_variables(init) -> Counter:
@@ -169,18 +159,6 @@ def traced_target(net: TargetNet, image_size: int) -> Counter:
     return traced(program.jaxpr)
 
 
-def every_operation(shift: int) -> genotype.Genotype:
-    """Nodes that use all operations, with stride 1 and 2, over several values of `shift`."""
-
-    def cell(shift):
-        ops = [ALL_OPERATIONS[(n + shift) % len(ALL_OPERATIONS)] for n in range(10)]
-        predecessors = (0, 1, 1, 2, 0, 3, 1, 4, 0, 1)
-        pairs = list(zip(ops, predecessors, strict=True))
-        return [pairs[n : n + 2] for n in range(0, 10, 2)]
-
-    return genotype.Genotype(cell(shift), (2, 3, 4, 5, 6), cell(shift + 4), (3, 4, 5, 6))
-
-
 @pytest.mark.parametrize(
     ("shift", "stem", "size", "regime"),  # odd sizes are halved upwards
     [
@@ -227,75 +205,3 @@ def test_small_images_leave_no_room_for_the_auxiliary_head(stem, smallest):
     net = target("ISTA_twostage", stem)
     assert count(net, smallest).parameters_with_auxiliary
     assert count(net, smallest - 1).parameters_with_auxiliary is None
-
-
-# The command
-
-SMALL = ["--channels", "4", "--cells", "3", "--classes", "3"]
-
-
-def test_describe_prints_one_json_line(capsys):
-    assert main(["describe", "ISTA_twostage", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["name"] == "ISTA_twostage"
-    assert figures["genotype"] == genotype.load("ISTA_twostage").to_text()
-    sizes = ("net", "channels", "cells", "classes", "image_size")
-    assert [figures[key] for key in sizes] == ["cifar", 36, 20, 10, 32]
-    assert figures["parameters"] == 3_316_726
-    assert figures["parameters_with_auxiliary"] == 3_793_152
-    assert figures["multiply_adds"] == 515_226_240
-    assert figures["flops"] == count(target("ISTA_twostage")).flops
-    assert len(figures["parameters_per_cell"]) == 20
-    # At least the output of a full-size cell, at most far less than the sum over all cells.
-    assert 4 * 36 * 32**2 * 4 / 1e6 < figures["forward_memory_mb"] < 8
-    assert "one float32 image" in figures["forward_memory_meaning"]
-
-
-@pytest.fixture
-def no_compilation(monkeypatch):
-    monkeypatch.setattr(description, "forward_memory", lambda *_: None)
-
-
-def test_describe_takes_sizes_and_files(capsys, tmp_path, no_compilation):
-    cells = every_operation(0)
-    path = tmp_path / "cells.json"
-    path.write_text(cells.to_json())
-    options = ["--net", "imagenet", "--image-size", "64", "--one-stage", "--json"]
-    assert main(["describe", str(path), *SMALL, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    net = target(cells, "imagenet", channels=4, cells=3, classes=3, regime="one_stage")
-    counts = count(net, 64)
-    for key in ("name", "parameters_with_auxiliary", "forward_memory_mb"):
-        assert figures[key] is None
-    assert figures["one_stage"] is True
-    assert figures["parameters"] == counts.parameters
-    assert figures["flops"] == counts.flops
-    assert figures["parameters_per_cell"] == [cell.parameters for cell in counts.cells]
-
-
-def test_describe_prints_a_table(capsys, no_compilation):
-    assert main(["describe", "ISTA_onestage", *SMALL]) == 0
-    out = capsys.readouterr().out
-    counts = count(target("ISTA_onestage", channels=4, cells=3, classes=3))
-    for text in (f"{counts.flops:,}", "ISTA_onestage", "3 cells, 3 classes", "cell 2", "unknown"):
-        assert text in out
-
-
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        (["ISTA_twostag"], "did you mean ISTA_twostage"),
-        (["Genotype(normal=1)"], "missing"),
-        (["ISTA_twostage", "--channels", "5"], "must be even"),
-    ],
-)
-def test_bad_input_is_one_sentence(argv, sentence, capsys):
-    assert main(["describe", *argv]) == 2
-    out, err = capsys.readouterr()
-    assert sentence in err
-    assert (out, err.count("\n")) == ("", 1)
-
-
-def test_unknown_nets_are_refused():
-    with pytest.raises(ValueError, match="unknown net 'mnist'"):
-        description.describe(genotype.load("SNAS"), net="mnist")

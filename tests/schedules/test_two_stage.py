@@ -6,24 +6,20 @@ import signal
 from functools import partial
 from types import SimpleNamespace
 
-import cv2
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from places import ROOT
-from reads import Reads
 from tiny_runs import fake_run, rows, timeless, tiny, two_nodes
 
-from istanas_jax.config.files import keys, load_config
-from istanas_jax.devices.parallel import Devices
+from istanas_jax.config.files import load_config
 from istanas_jax.methods.budget import Budget
 from istanas_jax.methods.ista import recovery_interval
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.runs.session import open_session
 from istanas_jax.schedules import two_stage
 from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch, supports_of
-from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.sparse_coding.architecture import recover
 from istanas_jax.training.errors import TrainingError
@@ -253,79 +249,6 @@ def test_infinite_loss_stops_with_step_rate_and_checkpoint(searching, tmp_path):
         f"search 0: the loss of step 6 is inf, at learning rate {rate:.3g}; the last good "
         f"checkpoint is {tmp_path / 'run' / 'checkpoints' / 'search_0' / '4'}"
     )
-
-
-def after_two_steps(config, workdir, make):
-    """The states that one device and two come to."""
-    states = []
-    with open_session(config, workdir) as session:
-        for count in (1, 2):
-            devices = Devices(jax.local_devices()[:count])
-            task = make(session, devices)
-            task.begin(0)
-            state = devices.replicate(task.start())
-            for batch in list(task.batches(0, 0))[:2]:
-                state, totals = task.step(state, *map(devices.split, batch))
-            assert int(state.step) == 2
-            states.append(jax.device_get((state, totals)))
-    return states
-
-
-def assert_equal_but_for_sums(one, two):
-    # Float32 sums in another order, through two steps and some 20 batch norms; the step that W
-    # took is 1e-2 or more.
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
-
-
-def test_training_on_two_devices_gives_what_one_gives(tmp_path):
-    """With batch statistics shared; search does so in test_hosts."""
-    config = tiny("train.sync_norms=True", "train.drop_path=0.3", "train.cutout=3")
-
-    def make(session, devices):
-        return TrainTask(config, session.dataset, devices, two_nodes(session))
-
-    assert_equal_but_for_sums(*after_two_steps(config, tmp_path, make))
-
-
-UNREAD = {"data.dir"}  # a folder or a file of one's own has no TFDS directory
-
-
-def write_npz(path, images, labels):
-    np.savez(path, images=images, labels=labels)
-    return path
-
-
-def write_folder(path, images, labels):
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        folder = path / f"class_{label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(folder / f"{number}.png"), image)
-    return path
-
-
-@pytest.mark.parametrize("write", [write_npz, write_folder])
-def test_own_images(tmp_path, write, digits):
-    name = write(tmp_path / ("own.npz" if write is write_npz else "own"), *digits)
-    config = tiny(f"data.name={name}", "data.classes=0")
-    reads = Reads(config)
-    result = two_stage.run(reads, tmp_path / "run")
-    assert 0 < result["test_accuracy"] < 1
-    assert result["parameters"] > 0
-    assert result["seconds"].keys() == {"search", "retrain"}
-    written = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert written == result
-    assert set(keys(config)) - reads.found == UNREAD
-    for file in ("config.json", "genotype.json", "curves.svg", "cells/normal.svg", "report.html"):
-        assert (tmp_path / "run" / file).stat().st_size
-
-
-@pytest.fixture(scope="module")
-def digits():
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    return np.uint8(found.images[:300] * 15), found.target[:300]
 
 
 def test_best_of_several_searches(tmp_path, monkeypatch, capsys):

@@ -6,10 +6,9 @@ Most runs here are made up: what a driver would leave is written at once. One st
 import json
 
 import pytest
-from places import ROOT
+from study_configs import CONFIG, study_config
 
 from istanas_jax.cli.main import main
-from istanas_jax.config.files import load_config
 from istanas_jax.methods import METHODS
 from istanas_jax.runs.folder import WorkdirError
 from istanas_jax.runs.interrupts import Interrupted
@@ -19,14 +18,6 @@ from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
 from istanas_jax.studies.curves import CurvesStudy
 from istanas_jax.training.errors import TrainingError
-
-CONFIG = str(ROOT / "configs" / "study.py")
-STUDIES = ("cost", "correlation", "accuracy", "curves")
-
-
-def study_config(variant, *overrides):
-    return load_config(f"{CONFIG}:{variant}", [f"--config.{o}" for o in overrides])
-
 
 # Folders of made-up runs.
 
@@ -272,51 +263,6 @@ def test_curves(drivers, tmp_path):
         text(tmp_path)
     )
     assert b"node 1" in (tmp_path / "study.svg").read_bytes()
-
-
-# Configs and the command.
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_configs(name):
-    for size in ("", "_small", "_tiny"):
-        config = study_config(f"{name}{size}")
-        assert config.study.name == name
-        assert "method" not in config.search
-    paper = study_config(name)
-    assert (paper.search.cells, paper.search.channels, paper.search.epochs) == (8, 16, 50)
-    assert (paper.train.cells, paper.train.epochs, paper.data.max_images) == (20, 600, 0)
-
-
-def test_another_study_is_refused(capsys, tmp_path):
-    given = ["--config", f"{CONFIG}:cost_tiny", "--workdir", str(tmp_path / "s")]
-    assert main(["study", "curves", *given]) == 2
-    assert "is no study of curves" in capsys.readouterr().err
-    assert not (tmp_path / "s").exists()
-
-
-@pytest.mark.parametrize(
-    ("variant", "override", "sentence"),
-    [
-        ("cost_tiny", "study.methods=('drats',)", "study.methods is ('drats',), it must be"),
-        ("accuracy_tiny", "study.methods=('drats',)", "each one of ista, darts"),
-        ("curves_tiny", "study.methods=('ista','ista')", "names 'ista' 2 times"),
-        ("curves_tiny", "study.seeds=0", "study.seeds is 0, it must be a whole number from 1"),
-        ("correlation_tiny", "study.resamples=0", "study.resamples is 0, it must be"),
-        ("cost_tiny", "study.steps=0", "study.steps is 0, it must be a whole number from 1"),
-        ("cost_tiny", "study.batches=(8,0)", "study.batches is (8, 0), it must be"),
-        ("cost_tiny", "study.batches=()", "the study has nothing to do"),
-        ("cost_tiny", "study.methods=()", "the study has nothing to do"),
-        ("accuracy_tiny", "study.cells=('PC_DRATS',)", "PC_DRATS"),
-    ],
-)
-def test_a_study_of_nothing_is_refused(capsys, tmp_path, variant, override, sentence):
-    name = variant.split("_")[0]
-    given = ["--config", f"{CONFIG}:{variant}", "--workdir", str(tmp_path / "s")]
-    assert main(["study", name, *given, f"--config.{override}"]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said and said.count("\n") == 1
-    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.slow
