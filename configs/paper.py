@@ -45,7 +45,7 @@ def imagenet() -> ConfigDict:
             "classes": 1000,
             "image_size": 224,  # supplement
             "image_channels": 3,
-            "mean": (0.485, 0.456, 0.406),  # the customary figures, as the release
+            "mean": (0.485, 0.456, 0.406),  # the customary values, as in the release
             "std": (0.229, 0.224, 0.225),
             "pad": 0,
             "resize": 256,  # release: validation takes the centre 224 of 256

@@ -8,7 +8,7 @@ from istanas_jax.devices.xla_settings import HUGE_PAGES, WIDE_VECTORS, add
 
 
 def main() -> int:
-    """Run the command line; on Linux once more, since glibc reads its settings at the start."""
+    """Run the command line; on Linux start anew, since glibc reads its settings at startup."""
     missing = [setting for setting in (HUGE_PAGES, WIDE_VECTORS) if add(*setting)]
     if HUGE_PAGES in missing and sys.platform == "linux":
         sys.stdout.flush()

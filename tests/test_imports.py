@@ -67,7 +67,7 @@ def imported(path: Path) -> set[str]:
 
 
 def own(names: set[str], known: dict[str, Path]) -> dict[str, str]:
-    """Of imported names those of this package, each with the module it is found in."""
+    """The imported names that are this package's, each with the module it is found in."""
     found = {}
     for name in names:
         if name.split(".")[0] == "istanas_jax":

@@ -108,11 +108,11 @@ def _number(text: str) -> float:
     return float(re.sub(r"[^-+.0-9e]", "", text))
 
 
-def table(figures: dict) -> str:
+def table(results: dict) -> str:
     """Format the rows as a table for the terminal."""
     lines = [f"{'figure':<28}{'documented':>16}{'measured':>16}"]
     command = None
-    for row in figures["rows"]:
+    for row in results["rows"]:
         if row["command"] != command:
             command = row["command"]
             lines += ["", command]
@@ -121,6 +121,6 @@ def table(figures: dict) -> str:
         else:
             said = "" if row["agrees"] else "  differs"
             lines.append(f"  {row['figure']:<26}{row['documented']:>16}{row['measured']:>16}{said}")
-    differ = sum(not row["agrees"] for row in figures["rows"])
-    lines += ["", f"{len(figures['rows']) - differ} agree, {differ} do not"]
+    differ = sum(not row["agrees"] for row in results["rows"])
+    lines += ["", f"{len(results['rows']) - differ} agree, {differ} do not"]
     return "\n".join(lines)

@@ -65,7 +65,7 @@ def run(config: ConfigDict, *, steps: int = 20) -> dict:
 
 
 def _alone(task: TwoStageSearch, state, batch, steps: int) -> float:
-    """Median seconds of the compiled step on one batch that is there already."""
+    """Median seconds of the compiled step on one batch that is already on the device."""
     state = task.devices.replicate(state)
     times = []
     for _ in range(steps):

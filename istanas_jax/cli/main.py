@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Whether nobody reads our output or errors any more: then that is the pipe that broke."""
+    """Whether nobody reads our output or errors any more, so that a broken pipe is no bug."""
     poll = select.poll()
     for stream in (1, 2):
         poll.register(stream, 0)

@@ -64,7 +64,7 @@ def defaults(spec: str | None) -> dict | None:
 
 
 def keep_method(config: ConfigDict) -> list[str]:
-    """Leave out what belongs to search methods that are not chosen; the keys that are gone."""
+    """Remove the keys of search methods that are not chosen; return which were removed."""
     if "search" not in config or "method" not in config.search:
         return []
     gone = []
@@ -98,7 +98,7 @@ def _nearest(key: str, known: list[str]) -> str:
 
 
 def _beside(key: str, known: list[str]) -> str:
-    """What there is in the part that the key names, or in the whole config; parts as `part.*`."""
+    """List the keys beside this one, or all of the config's; parts as `part.*`."""
     part = key
     while part and not any(k.startswith(f"{part}.") for k in known):
         part = part.rpartition(".")[0]

@@ -114,7 +114,7 @@ def _take_modules(roots: set[str]) -> dict[str, Any]:
 
 
 def _place(error: BaseException, path: str) -> str:
-    """Where in the user's files it went wrong; nothing for a refusal that the file itself says."""
+    """Name the line of the user's files that failed; empty if the file itself refused."""
     path = os.path.abspath(path)
     places = [(f.filename, f.lineno, f.line) for f in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):

@@ -56,7 +56,7 @@ def positive(high: float) -> Rule:
 
 
 def each(rule: Rule, lengths: Container[int] = range(10_000)) -> Rule:
-    """Several values, each by this rule; `lengths` says how many there may be."""
+    """Several values, each following this rule; `lengths` says how many there may be."""
     return Rule(
         lambda values: (
             isinstance(values, tuple | list)

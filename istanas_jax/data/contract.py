@@ -48,7 +48,7 @@ class EncodedImages(Protocol):
         """Yield each image with its label."""
 
     def marks(self) -> dict[str, Any]:
-        """Tell, in values that JSON can hold, whether the images have changed since."""
+        """Values, fit for JSON, that change if the images do."""
 
 
 class Encoded(NamedTuple):
@@ -84,7 +84,7 @@ class DataSource(ABC):
 
     @abstractmethod
     def means(self, name: str) -> bool:
-        """Whether this name, with ~ expanded, is of this source."""
+        """Whether this name, in which ~ is expanded, means this source."""
 
     @abstractmethod
     def offer(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What images are known by: to tell at the start that test images fit, and later that none changed.
+"""Fingerprints: do test images fit the training images, and has any image changed since?
 
 Images in memory are known by every byte. Images that have not been read yet, test images and
 streamed ones, are known by their number, by names and sizes of files, and by labels.
@@ -31,10 +31,10 @@ class TestFacts:
         return self.num
 
 
-def look_at(
+def gather_facts(
     images: EncodedImages, image_shape: tuple[int, int, int], *, all_labels=True
 ) -> TestFacts:
-    """The facts about test images that will get this shape when they are read."""
+    """Gather the facts about test images that will get this shape when they are read."""
     num = len(images)
     numbers = range(num) if all_labels else sorted({0, num - 1})
     labels = read_labels(images, numbers) if num else np.zeros(0, np.int32)
@@ -43,7 +43,7 @@ def look_at(
 
 
 def read_labels(images: EncodedImages, numbers: Sequence[int]) -> np.ndarray:
-    """Labels that are not known are read with their images, which are not decoded."""
+    """Return labels, reading the images without decoding them where labels are not known."""
     if images.labels is not None:
         return images.labels[numbers]
     pieces = (numbers[start : start + AT_ONCE] for start in range(0, len(numbers), AT_ONCE))

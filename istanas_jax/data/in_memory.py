@@ -8,7 +8,7 @@ import numpy as np
 
 from istanas_jax.data.contract import Encoded, EncodedImages, Found
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.fingerprints import look_at
+from istanas_jax.data.fingerprints import gather_facts
 from istanas_jax.data.preparation import Preparation
 
 MAX_BYTES = 8 * 2**30  # of decoded images
@@ -59,7 +59,7 @@ def decode_all(opened: Encoded, size: int, channels: int) -> Found:
         opened.class_names,
         lambda: _decode(opened.open_test(), how),
         how,
-        lambda: look_at(opened.open_test(), how.shape),
+        lambda: gather_facts(opened.open_test(), how.shape),
     )
 
 

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.contract import EncodedImages, Found
 from istanas_jax.data.errors import DataError
-from istanas_jax.data.fingerprints import look_at, read_labels
+from istanas_jax.data.fingerprints import gather_facts, read_labels
 from istanas_jax.data.in_memory import choose_shape
 from istanas_jax.data.preparation import Preparation
 from istanas_jax.data.sources import open_source
@@ -214,7 +214,7 @@ def open_images(config: ConfigDict) -> Found:
     def look_at_test():
         test = opened.open_test()
         # Labels that are not known beforehand are too many: those of ImageNet are in 7 GB.
-        return look_at(test, how.shape, all_labels=test.labels is not None)
+        return gather_facts(test, how.shape, all_labels=test.labels is not None)
 
     train, names = all_of(opened.train), opened.class_names
     if opened.open_test is None:

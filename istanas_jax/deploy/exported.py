@@ -75,7 +75,7 @@ def open_export(folder: epath.Path) -> Exported:
         raise ExportError(f"{path} is not the {NETWORK} of an export")
     if about["format"] != FORMAT:
         raise ExportError(
-            f"{path} is of {about['format']!r}, this version reads {FORMAT!r}: export again"
+            f"{path} has format {about['format']!r}, this version reads {FORMAT!r}: export again"
         )
     if CHECKSUM not in about:
         raise ExportError(f"the export in {folder} was not finished: export again")

@@ -1,4 +1,4 @@
-"""Weights of the authors' PyTorch release, to and fro.
+"""Weights in the form of the authors' PyTorch release, and back.
 
 PyTorch is not needed here; where it is installed, one line makes a checkpoint ready to load:
 

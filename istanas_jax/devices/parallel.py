@@ -106,7 +106,7 @@ class Devices:
 def own_part(draws: Float[Array, "B ..."]) -> Float[Array, "B/devices ..."]:
     """This device's part, inside a step, of random numbers drawn for the whole batch.
 
-    An image is so changed in the same way whatever the number of devices.
+    So an image is changed in the same way whatever the number of devices.
     """
     size = draws.shape[0] // lax.axis_size(AXIS)
     return lax.dynamic_slice_in_dim(draws, lax.axis_index(AXIS) * size, size)

@@ -3,11 +3,11 @@
 A ridge regression, fitted to the 10,307 cells of NAS-Bench-301 (Siems et al., 2020): each was
 trained on CIFAR-10 with 8 cells, 32 channels and 100 epochs. It sees which operation reads which
 predecessor at which node, how often each operation occurs in a cell, and the products of these
-counts; `judge_fit` fits it and says how well it ranks cells that it has not seen.
+counts; `fit` fits it and says how well it ranks cells that it has not seen.
 
 It knows cells of 4 nodes with 2 connections each and the 7 operations of the search space, and it
-knows CIFAR-10. It cannot judge collapse: almost no trained cell had as many connections without
-weights as a collapsed search ends with, so such cells get a warning with their figures.
+knows CIFAR-10. It cannot judge a collapse: almost no trained cell had as many connections without
+weights as a collapsed search ends with, so the verdict on such cells carries a warning.
 """
 
 import bisect
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     accuracy: float  # predicted, in percent, of CIFAR-10 validation images
     percentile: float  # random cells of the space that are predicted to do worse, in percent
     weight_free: tuple[int, int]  # pools and skip-connections of the normal and the reduction cell
-    warning: str | None  # why the figures should not be trusted
+    warning: str | None  # why the prediction should not be trusted
 
 
 def judge(genotype: Genotype) -> Verdict:
@@ -127,7 +127,7 @@ def _pairs() -> list[tuple[int, int]]:
 
 @functools.cache
 def coefficients() -> dict:
-    """What `judge_fit` wrote: weights, quantiles of random cells, and its own accuracy."""
+    """What `fit` wrote: weights, quantiles of random cells, and its own accuracy."""
     model = json.loads(resources.files("istanas_jax.judge").joinpath(FILE).read_text())
     weights = [0.0] * num_features()
     for place, value in model["weights"]:

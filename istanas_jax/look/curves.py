@@ -98,7 +98,7 @@ def _draw(axes, panel: Quantity, phases: Mapping[str, Rows], axis: str, named: b
 
 
 def _panels(rows: Rows) -> list[Quantity]:
-    """The quantities of which the rows hold something."""
+    """The quantities that occur in the rows."""
     return [panel for panel in SHOWN if any(_has(r, k) for r in rows for k in _styles(panel))]
 
 

@@ -135,7 +135,7 @@ class Method(StepRules):
         return np.asarray(jax.device_get(self._snapshot(state.arch)["support"]))
 
     def end_epoch(self, search, state: SearchState) -> dict:
-        """What the row of the epoch that ends here says of the architecture."""
+        """What this epoch's row in the metrics says about the architecture."""
         return {}
 
     def inspect_report(self, search, step: int, report: dict) -> None:

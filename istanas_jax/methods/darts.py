@@ -41,8 +41,8 @@ def unrolled_step(
         w_labels,
     )
 
-    def loss_of_arch(trained, stats, draws, images, labels, *w_batch):
-        arch = method.with_trainable(state.arch, trained)
+    def loss_of_arch(trainable, stats, draws, images, labels, *w_batch):
+        arch = method.with_trainable(state.arch, trainable)
 
         def train_loss(params):
             return super_loss(weights, params, arch, stats, *w_batch, **fixed)[0]

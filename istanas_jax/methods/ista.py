@@ -107,11 +107,11 @@ class Ista(Method):
     def trainable(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
         return arch.b
 
-    def with_trainable(self, arch: ArchState, trained) -> ArchState:
-        return arch.replace(b=trained)
+    def with_trainable(self, arch: ArchState, trainable) -> ArchState:
+        return arch.replace(b=trainable)
 
-    def after_update(self, arch: ArchState, trained) -> ArchState:
-        return move(arch, trained)
+    def after_update(self, arch: ArchState, trainable) -> ArchState:
+        return move(arch, trainable)
 
     def sample(self, arch: ArchState, weights: TrainState) -> ArchState:
         if not self.explores:
@@ -195,10 +195,10 @@ class Ista(Method):
         return arch.replace(support=jax.device_put(chosen, arch.support.sharding)), nodes
 
     def _told(self, search, arch: ArchState, nodes: int) -> ArchState:
-        """Say that the budget decided about so many nodes, if any; return `arch` as it is."""
+        """Say that the budget changed so many nodes, if any; return `arch` as it is."""
         if nodes:
             search.notes["budget_decided"] = search.notes.get("budget_decided", 0) + 1
-            search.say(f"{search.name}: the budget decided about {nodes} nodes")
+            search.say(f"{search.name}: the budget changed the connections of {nodes} nodes")
         return arch
 
     def _recovered(self, state: IstaState, step: int) -> Recovered:

@@ -39,7 +39,7 @@ class Recovered(NamedTuple):
     arch: ArchState
     uncertified: Int[Array, ""]
     report: dict[str, Array]
-    nodes: int  # how many the budget decided about
+    nodes: int  # how many the budget changed
 
 
 def recovery_step(

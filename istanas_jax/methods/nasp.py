@@ -40,8 +40,8 @@ class Nasp(TableMethod):
     def table(self, alpha) -> Table:
         return alpha
 
-    def after_update(self, arch: TableArch, trained) -> TableArch:
-        return arch.replace(alpha=jnp.clip(trained, 0, 1))
+    def after_update(self, arch: TableArch, trainable) -> TableArch:
+        return arch.replace(alpha=jnp.clip(trainable, 0, 1))
 
     def network_inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
         alpha = arch.alpha

@@ -55,7 +55,7 @@ class PDarts(TableMethod):
         own = self.settings
         if len({len(own.stage_cells), len(own.candidates), len(own.dropout)}) > 1:
             raise ValueError(
-                "search.pdarts: stage_cells, candidates and dropout differ in their stages"
+                "search.pdarts: stage_cells, candidates and dropout must have one entry per stage"
             )
         return own.stage_cells[self.stage], own.epochs
 

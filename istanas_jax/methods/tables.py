@@ -76,8 +76,8 @@ class TableMethod(Method):
     def trainable(self, arch: TableArch) -> Any:
         return arch.alpha
 
-    def with_trainable(self, arch: TableArch, trained) -> TableArch:
-        return arch.replace(alpha=trained)
+    def with_trainable(self, arch: TableArch, trainable) -> TableArch:
+        return arch.replace(alpha=trainable)
 
     def network_inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
         return {"mixture": Mixture(self.table(arch.alpha))}

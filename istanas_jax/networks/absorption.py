@@ -29,7 +29,9 @@ def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes
                 stride = stride_of(predecessor, plan.reduction)
                 last = operations.num_norms(op, stride, regime) - 1
                 if last < 0 or not regime.affine:
-                    raise ValueError(f"{op} of {name} ends in no batch norm that could absorb")
+                    raise ValueError(
+                        f"{op} of {name} ends in no batch norm to absorb its coefficient"
+                    )
                 coefficient = coefficients[int(plan.reduction), j, ranks[k]]
                 weights = dict(cell[operation_name(j, k)])
                 for weight in (f"scale{last}", f"shift{last}"):

@@ -50,7 +50,7 @@ def batch_norm(
 ) -> tuple[Float[Array, "B H W C"], Float[Array, "2 C"]]:
     """Normalise over all axes but the channels; also return what the running statistics move to.
 
-    Without scale and shift they are 1 and 0 and have no gradient.
+    A missing scale or shift counts as 1 or 0 and has no gradient.
     """
     if mode.train:
         return _by_batch(mode.axis_name, x, scale, shift)

@@ -92,8 +92,8 @@ class Workdir:
         if before is not None and (differing := _differences(before, marks, ())):
             raise WorkdirError(
                 f"{name} is not as it was when the run in {self.path} was begun: "
-                f"{', '.join(differing[:SHOWN])}; give it the images it had, or choose another "
-                "folder for a new run"
+                f"{', '.join(differing[:SHOWN])}; restore the images, or choose another folder "
+                "for a new run"
             )
 
     def _names(self) -> list[str]:
@@ -201,7 +201,7 @@ class Workdir:
     def check_own(self) -> None:
         """Raise if the folder was removed or taken over while the run works in it."""
         if not self._is_own():
-            raise WriteError(f"{self.path} was deleted or replaced while its run was going")
+            raise WriteError(f"{self.path} was deleted or replaced during the run")
 
     def _is_own(self) -> bool:
         if self._lock is None:
@@ -227,7 +227,7 @@ class Workdir:
         if isinstance(value, dict):
             if file.name == self.config_file and OLD_PARTS & value.keys():
                 raise WorkdirError(
-                    f"{file} was written by an earlier version, which named its keys otherwise: "
+                    f"{file} was written by an earlier version, whose config keys had other names: "
                     "choose another folder, or use that version"
                 )
             fault = next(faults(file.name, value), None)

@@ -172,13 +172,13 @@ class _Fit:
         self.earlier = restored.about["seconds"]
         if restored.step < self.total and not self._is_over():
             self.session.say(
-                f"{self.task.name}: going on from step {restored.step} of {self.total}"
+                f"{self.task.name}: continuing from step {restored.step} of {self.total}"
             )
         devices, before = len(self.session.devices), restored.about["devices"]
         if devices != before:
             self.session.say(
-                f"{self.task.name}: on {devices} devices instead of {before}: right, but no longer "
-                "equal to the bit to a run never stopped"
+                f"{self.task.name}: on {devices} devices instead of {before}; results stay "
+                "correct, but are no longer equal to the bit to those of an uninterrupted run"
             )
         return self.session.devices.replicate(restored.state)
 
@@ -268,7 +268,7 @@ class _Fit:
             name = signal.Signals(stop).name
             raise Interrupted(
                 f"{name}: {self.task.name} saved at step {step} of {self.total}; "
-                "the same command goes on from there",
+                "the same command continues from there",
                 stop,
             )
 

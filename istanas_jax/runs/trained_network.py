@@ -33,7 +33,7 @@ class Trained(NamedTuple):
 
 
 def make_trained(net: TargetNet, params: dict, stats: dict, dataset: Dataset) -> Trained:
-    """Keep of a network in training all but its auxiliary head."""
+    """Keep everything of a network in training except its auxiliary head."""
     trees = {"params": params, "batch_stats": stats}
     variables = {
         collection: {name: part for name, part in tree.items() if name != "auxiliary"}
@@ -85,9 +85,7 @@ def load_trained(workdir: str | os.PathLike, run: int = 0) -> Trained:
             f"{workdir} needs gcsfs: pip install -r requirements-tpu.txt"
         ) from None
     if not found:
-        raise CheckpointError(
-            f"{workdir} holds no trained network: the run has not come to its end"
-        )
+        raise CheckpointError(f"{workdir} holds no trained network: the run has not finished")
     about = read_about(folder, run)
     net = TargetNet(genotype=Genotype.from_dict(about["genotype"]), **about["net"])
     like = jax.eval_shape(lambda: init_target(net, jax.random.key(0), about["image_size"]))
@@ -109,7 +107,7 @@ def _preparation(about: dict, workdir: str | os.PathLike) -> Preparation:
     data = (Workdir(workdir).read(Workdir.config_file) or {}).get("data")
     if data is None:
         raise CheckpointError(
-            f"{workdir} does not tell how images were prepared for its network: neither the "
+            f"{workdir} does not say how images were prepared for its network: neither the "
             f"network, which an older version wrote, nor a {Workdir.config_file} does"
         )
     size = about["image_size"]

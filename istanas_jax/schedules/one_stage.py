@@ -73,8 +73,8 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
     found = read_search(found, session.config)
     if open_nodes:
         session.say(
-            f"{search.name}: after {found['epochs']} epochs {open_nodes} nodes have not come to "
-            "rest; they are frozen as they are"
+            f"{search.name}: after {found['epochs']} epochs {open_nodes} nodes are still moving; "
+            "they are frozen as they are"
         )
     genotype = Genotype.from_dict(found["genotype"])
     net = target_net(search.config, search.config.train, search.dataset, genotype)

@@ -72,7 +72,7 @@ def write_report(session: Session) -> None:
         session.say(f"the report is {run_page.write(session.workdir.path)}")
     except Exception as error:  # a run must not fail for a page that is only looked at
         session.say(
-            f"the report could not be written ({error}); once that is mended: "
+            f"the report could not be written ({error}); once that is fixed: "
             f"python -m istanas_jax report {session.workdir.path}"
         )
 

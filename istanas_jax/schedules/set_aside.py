@@ -90,6 +90,6 @@ def _move(session: Session, phase: Phase, there: str) -> None:
     write_whole(workdir / f"{there}/{phase.folder}.jsonl", text.encode())
     session.log.rewind(phase.title, -1)
     session.say(
-        f"{phase.title} is of other cells than those found now: it is kept in {workdir / there}, "
+        f"{phase.title} trained other cells than those found now: it is kept in {workdir / there}, "
         "and the new cells are trained"
     )

@@ -1,7 +1,7 @@
 """Watching the cells of a search: connections without weights, the judge's view, when to stop.
 
 A search collapses when pools and skip-connections take over its normal cell. The super-net may
-still look well, so the connections are counted, and a limit can warn or stop.
+still look fine, so the connections are counted, and a limit can warn or stop.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ class NormRegime:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer without weights that keeps channels and size; its kinds override what differs."""
+    """A layer without weights that keeps channels and size; subclasses override what differs."""
 
     def kernels(self, channels: int) -> dict[str, Shape]:
         """Names, without numbers, and shapes of its kernels, given the channels of its input."""

@@ -62,7 +62,7 @@ def _check_fit(like, about: dict, path: epath.Path) -> None:
     if differing:
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         names = ", ".join(differing[:3]) + more
-        raise CheckpointError(f"checkpoint {path} is of another network: {names} differ")
+        raise CheckpointError(f"checkpoint {path} belongs to another network: {names} differ")
 
 
 def _place(x: np.ndarray, like) -> jax.Array:

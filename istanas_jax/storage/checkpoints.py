@@ -222,11 +222,11 @@ class Checkpoints:
             reason = _reason(error)
             if self._is_gone() or reason == os.strerror(errno.ENOENT):
                 raise CheckpointError(
-                    f"{self.folder} was deleted, or a part of it, while its run was going"
+                    f"{self.folder} was deleted, or a part of it, during the run"
                 ) from error
             raise CheckpointError(
                 f"could not write to {self.folder}: {reason}; what was saved before is kept, and "
-                "the same command goes on once that is mended"
+                "the same command continues once that is fixed"
             ) from error
 
     def _is_gone(self) -> bool:

@@ -118,7 +118,7 @@ class AccuracyStudy(RunStudy):
             *(row["paper"] or ["-"] * 4),
         ]
 
-    def draw(self, results: dict, path) -> None:
+    def plot(self, results: dict, path) -> None:
         plots.dots([row for row in results["rows"] if row["runs"]], path)
 
 

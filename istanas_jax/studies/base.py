@@ -84,8 +84,8 @@ class Study(ABC):
         """Write the paragraphs below the title."""
 
     @abstractmethod
-    def draw(self, results: dict, path: str | os.PathLike) -> None:
-        """Draw the figure, if there is something to draw."""
+    def plot(self, results: dict, path: str | os.PathLike) -> None:
+        """Plot the results as the study's figure, if there are any."""
 
     def run(self) -> dict:
         """Do all jobs that are left; return what study.json holds."""
@@ -130,7 +130,7 @@ class Study(ABC):
         }
         if self.folder.writes:
             self.folder.write("study.json", results)
-            self.draw(results, self.folder / "study.svg")
+            self.plot(results, self.folder / "study.svg")
             write_whole(self.folder / "study.md", f"{self.text(results)}\n".encode())
         return results
 

@@ -121,5 +121,5 @@ class CorrelationStudy(RunStudy):
             ],
         )
 
-    def draw(self, results: dict, path) -> None:
+    def plot(self, results: dict, path) -> None:
         plots.scatter([row for row in results["rows"] if row["pairs"]], path)

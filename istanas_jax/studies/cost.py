@@ -43,7 +43,7 @@ class CostStudy(Study):
     def _name(self, method: str, batch: int) -> str:
         return f"{method}_{batch}"
 
-    def cell_config(self, method: str, batch: int) -> ConfigDict:
+    def measurement_config(self, method: str, batch: int) -> ConfigDict:
         """The config of one measurement: the study's, with this method and batch."""
         config = self.config.copy_and_resolve_references()
         config.unlock()
@@ -54,7 +54,7 @@ class CostStudy(Study):
         return config
 
     def _measure(self, method: str, batch: int) -> None:
-        config = self.cell_config(method, batch)
+        config = self.measurement_config(method, batch)
         asked = json.dumps({"config": config.to_dict(), "steps": self.settings.steps})
         code, out, err = _process(asked)
         if code == KILLED:
@@ -102,7 +102,7 @@ class CostStudy(Study):
         about = {f"{row['devices']}, commit {row['commit']}" for row in rows if "devices" in row}
         return [words, table(head, lines), projection, *(f"On {one}." for one in sorted(about))]
 
-    def draw(self, results: dict, path) -> None:
+    def plot(self, results: dict, path) -> None:
         free = [row["free_mb"] for row in results["rows"] if "free_mb" in row]
         plots.against_batch(results["rows"], min(free, default=None), path)
 
@@ -125,7 +125,7 @@ def _process(asked: str) -> tuple[int, str, str]:
                 given = None  # it has it
             if stop.signal is not None:
                 process.kill()
-                raise Interrupted("stopped; the same command goes on from there", stop.signal)
+                raise Interrupted("stopped; the same command continues from there", stop.signal)
 
 
 def _projected(row: dict) -> dict:

@@ -57,7 +57,7 @@ class CurvesStudy(RunStudy):
         )
         return [words, table(head, [_line(row) for row in results["rows"]])]
 
-    def draw(self, results: dict, path) -> None:
+    def plot(self, results: dict, path) -> None:
         plots.over_time(results["rows"], path)
 
 

@@ -234,7 +234,7 @@ class QualityStudy(RunStudy):
         ]
         return [words, table(head, lines), table(["cell", "test accuracies, %"], each)]
 
-    def draw(self, results: dict, path) -> None:
+    def plot(self, results: dict, path) -> None:
         plots.strips([row for row in results["rows"] if row["percentile"] is not None], path)
 
 

@@ -1,4 +1,4 @@
-"""SGD for W and Adam for b, from the `weights` and `b` parts of a config."""
+"""SGD for W and Adam for b, from the `weights` and `adam` parts of a config."""
 
 import optax
 from ml_collections import ConfigDict

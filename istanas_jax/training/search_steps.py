@@ -50,8 +50,8 @@ def search_step(
     def move_architecture(state):
         weights, arch = state.weights, method.sample(state.arch, begun)
 
-        def loss_of_arch(trained, stats, *batch):
-            there = method.with_trainable(arch, trained)
+        def loss_of_arch(trainable, stats, *batch):
+            there = method.with_trainable(arch, trainable)
             return super_loss(weights, weights.params, there, stats, *batch, **fixed)
 
         return update_architecture(
@@ -88,10 +88,10 @@ def update_architecture(
     )
 
     def move(arch, adam_state, stats, b_totals):
-        trained = method.trainable(arch)
-        loss, logits, stats, grads = recipe.mean_gradient(loss_of_arch, trained, stats, batch)
-        change, adam_state = adam.update(grads, adam_state, trained)
-        arch = method.after_update(arch, optax.apply_updates(trained, change))
+        trainable = method.trainable(arch)
+        loss, logits, stats, grads = recipe.mean_gradient(loss_of_arch, trainable, stats, batch)
+        change, adam_state = adam.update(grads, adam_state, trainable)
+        arch = method.after_update(arch, optax.apply_updates(trainable, change))
         return arch, adam_state, stats, b_totals + batch_totals(loss, logits, labels)
 
     before = (state.arch, state.adam, weights.stats, state.b_totals)
@@ -145,23 +145,23 @@ def joint_step(
     arch = method.sample(state.arch, weights)
 
     def loss_of(both, stats, *batch):
-        trained, params = both
-        there = method.with_trainable(arch, trained)
+        trainable, params = both
+        there = method.with_trainable(arch, trainable)
         return super_loss(
             weights, params, there, stats, *batch, net=net, recipe=recipe, method=method
         )
 
-    trained = method.trainable(state.arch)
+    trainable = method.trainable(state.arch)
     batch = (
         recipe.draw_augmentation(weights.key(streams.ARCHITECTURE_IMAGES), images),
         images,
         labels,
     )
     loss, logits, stats, (grads, dw) = recipe.mean_gradient(
-        loss_of, (trained, weights.params), weights.stats, batch
+        loss_of, (trainable, weights.params), weights.stats, batch
     )
-    change, adam_state = adam.update(grads, state.adam, trained)
-    moved = method.after_update(state.arch, optax.apply_updates(trained, change)), adam_state
+    change, adam_state = adam.update(grads, state.adam, trainable)
+    moved = method.after_update(state.arch, optax.apply_updates(trainable, change)), adam_state
     moving = method.moves_at(weights.step)
     if moving is not None:
         stay = state.arch, state.adam

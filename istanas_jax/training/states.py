@@ -67,7 +67,7 @@ class TrainState:
         )
 
     def key(self, stream: int) -> jax.Array:
-        """The key of a stream at this step; it depends on nothing else and the seed."""
+        """The key of a stream at this step; it depends on seed, step and stream alone."""
         key = jax.random.key(self.seed)
         return jax.random.fold_in(jax.random.fold_in(key, self.step), stream)
 

@@ -107,8 +107,8 @@ def masked_totals(logits, labels, mask) -> TestTotals:
 def label_rank(logits: Float[Array, "B classes"], labels: Int[Array, " B"]) -> Int[Array, " B"]:
     """How many classes come before the label when classes are sorted by logits, the largest first.
 
-    Of equal classes the first comes first. Where a logit is NaN nothing is known, and the label
-    counts as past all classes, however few there are.
+    Among equal logits the first class comes first. Where a logit is NaN nothing is known, and the
+    label counts as past all classes, however few there are.
     """
     own = jnp.take_along_axis(logits, labels[:, None], -1)
     earlier = jnp.arange(logits.shape[-1])[None] < labels[:, None]

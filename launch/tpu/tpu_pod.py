@@ -62,7 +62,7 @@ class Pod:
                 self.begin()
                 outcome = self.follow()
             except CommandError:
-                seen = self.look()
+                seen = self.observe()
                 if seen.state == "ready":
                     raise
                 outcome = self.why_gone(seen)
@@ -75,7 +75,7 @@ class Pod:
         """Wait until the slice is ready; create it if it is not there, or not any more."""
         before = None
         while True:
-            seen = self.look()
+            seen = self.observe()
             if seen.detail and seen != before:
                 self.say(f"{self.name}: {seen.detail}\n")
             before = seen
@@ -131,7 +131,7 @@ class Pod:
                 self.wait()
                 continue
             # One host may fail because another is being preempted, which is seen only later.
-            seen = self.look()
+            seen = self.observe()
             if seen.state != "ready":
                 return self.why_gone(seen)
             if not any(codes):
@@ -172,7 +172,7 @@ class Pod:
 
     def delete(self) -> None:
         """Delete the slice if it was made by this program."""
-        seen = self.look()
+        seen = self.observe()
         if seen.state == "absent":
             self.say(f"{self.name} is not there\n")
         elif seen.own:
@@ -181,8 +181,8 @@ class Pod:
         else:
             raise PodError(f"{self.name} was not made by this program: delete it yourself")
 
-    def look(self) -> Seen:
-        return self.patiently(self.slice.look)
+    def observe(self) -> Seen:
+        return self.patiently(self.slice.observe)
 
     def patiently(self, ask):
         """Ask until there is an answer, through lost connections; CommandError without a slice."""
@@ -201,7 +201,7 @@ class Pod:
     def is_gone(self) -> bool:
         """Whether the slice is gone for certain."""
         try:
-            return self.slice.look().state not in ("ready", "waiting")
+            return self.slice.observe().state not in ("ready", "waiting")
         except CommandError:
             return False
 
@@ -243,7 +243,7 @@ def act(pod: Pod) -> int:
         if args.job:
             code = pod.run()
         elif args.stop:
-            if pod.look().state != "ready":
+            if pod.observe().state != "ready":
                 raise PodError(f"{args.name} is not there or not ready: no job is running")
             pod.end()
             pod.say(f"{args.name}: no job is running\n")
@@ -278,7 +278,7 @@ def left_alone(pod: Pod) -> str:
     if not pod.args.job:
         return f"{pod.name} is left as it is; {delete}"
     if not pod.started:
-        return f"{pod.name} is left as it is; the same command goes on from here, {delete}"
+        return f"{pod.name} is left as it is; the same command continues from here, {delete}"
     return (
         f"{pod.name} and its job go on; the same command follows it again, "
         f"{again(pod.args, '--stop')} ends the job, {delete}"

@@ -86,7 +86,7 @@ class Slice:
         if args.project:
             self.where.append(f"--project={args.project}")
 
-    def look(self) -> Seen:
+    def observe(self) -> Seen:
         node = self._describe("tpu-vm")
         if node is not None:
             state = node.get("state", "UNKNOWN")

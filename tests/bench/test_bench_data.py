@@ -21,11 +21,11 @@ def folder(tmp_path):
 def test_bench_data(folder, capsys):
     argv = ["bench", "data", "--images", "128", "--rounds", "1", f"--config.data.name={folder}"]
     assert main([*argv, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["pipeline_per_second"] > 0
-    assert figures["against_pillow"] > 0
-    assert set(figures["ms"]) == {"pillow", "crop", "decode", "read", "hand_over"}
-    assert figures["bottleneck"] in ("reading", "decoding", "resizing", "handing over")
+    results = json.loads(capsys.readouterr().out)
+    assert results["pipeline_per_second"] > 0
+    assert results["against_pillow"] > 0
+    assert set(results["ms"]) == {"pillow", "crop", "decode", "read", "hand_over"}
+    assert results["bottleneck"] in ("reading", "decoding", "resizing", "handing over")
     assert main([*argv, "--step-images-per-second", "0.001"]) == 0
     said = capsys.readouterr().out
     assert "times Pillow" in said

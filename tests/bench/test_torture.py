@@ -15,7 +15,7 @@ from istanas_jax.storage.checkpoints import Checkpoints
 
 @pytest.mark.slow
 def test_kills(capsys, environment, monkeypatch):
-    """Of one-stage runs, since test_kill_and_resume does it to two-stage ones; any seed."""
+    """Kill one-stage runs with any seed; test_kill_and_resume kills two-stage ones."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     seed = random.randrange(10_000)

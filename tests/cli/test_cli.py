@@ -53,12 +53,12 @@ def test_another_broken_pipe_is_an_error(monkeypatch, capsys):
 @pytest.mark.slow
 def test_bench_recovery_prints_one_json_line(capsys):
     assert main(["bench", "recovery", "--problems", "8", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert set(figures["scales"]) == {"0.001", "0.01", "0.1", "1"}
-    for row in figures["scales"].values():
+    results = json.loads(capsys.readouterr().out)
+    assert set(results["scales"]) == {"0.001", "0.01", "0.1", "1"}
+    for row in results["scales"].values():
         assert row["support_agrees"] == row["compared"]
         assert row["converged"] == 8
-    for row in figures["whole_architecture"].values():
+    for row in results["whole_architecture"].values():
         assert row["all_certified"]
 
 
@@ -72,10 +72,10 @@ def test_bench_recovery_prints_a_table(capsys):
 def test_bench_step_never_recompiles(capsys):
     small = ["--batch", "2", "--channels", "4", "--cells", "1", "--steps", "3"]
     assert main(["bench", "step", "--random-support", "--json", *small]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    results = json.loads(capsys.readouterr().out)
     keys = "mode step_s step_s_median trace_s compile_s temp_mb peak_rss_mb multiply_adds"
-    assert set(keys.split()) < set(figures)
-    assert figures["recompilations"] == 0
+    assert set(keys.split()) < set(results)
+    assert results["recompilations"] == 0
     assert main(["bench", "step", "--mode", "static", "--random-support", *small]) == 2
     assert "--random-support needs another mode" in capsys.readouterr().err
 

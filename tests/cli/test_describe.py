@@ -17,19 +17,19 @@ SMALL = ["--channels", "4", "--cells", "3", "--classes", "3"]
 
 def test_describe_prints_one_json_line(capsys):
     assert main(["describe", "ISTA_twostage", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["name"] == "ISTA_twostage"
-    assert figures["genotype"] == genotype.load("ISTA_twostage").to_text()
+    results = json.loads(capsys.readouterr().out)
+    assert results["name"] == "ISTA_twostage"
+    assert results["genotype"] == genotype.load("ISTA_twostage").to_text()
     sizes = ("net", "channels", "cells", "classes", "image_size")
-    assert [figures[key] for key in sizes] == ["cifar", 36, 20, 10, 32]
-    assert figures["parameters"] == 3_316_726
-    assert figures["parameters_with_auxiliary"] == 3_793_152
-    assert figures["multiply_adds"] == 515_226_240
-    assert figures["flops"] == count(target("ISTA_twostage")).flops
-    assert len(figures["parameters_per_cell"]) == 20
+    assert [results[key] for key in sizes] == ["cifar", 36, 20, 10, 32]
+    assert results["parameters"] == 3_316_726
+    assert results["parameters_with_auxiliary"] == 3_793_152
+    assert results["multiply_adds"] == 515_226_240
+    assert results["flops"] == count(target("ISTA_twostage")).flops
+    assert len(results["parameters_per_cell"]) == 20
     # At least the output of a full-size cell, at most far less than the sum over all cells.
-    assert 4 * 36 * 32**2 * 4 / 1e6 < figures["forward_memory_mb"] < 8
-    assert "one float32 image" in figures["forward_memory_meaning"]
+    assert 4 * 36 * 32**2 * 4 / 1e6 < results["forward_memory_mb"] < 8
+    assert "one float32 image" in results["forward_memory_meaning"]
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def test_describe_takes_sizes_and_files(capsys, tmp_path, no_compilation):
     path.write_text(cells.to_json())
     options = ["--net", "imagenet", "--image-size", "64", "--one-stage", "--json"]
     assert main(["describe", str(path), *SMALL, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    results = json.loads(capsys.readouterr().out)
     net = target(cells, "imagenet", channels=4, cells=3, classes=3, regime="one_stage")
     counts = count(net, 64)
     for key in ("name", "parameters_with_auxiliary", "forward_memory_mb"):
-        assert figures[key] is None
-    assert figures["one_stage"] is True
-    assert figures["parameters"] == counts.parameters
-    assert figures["flops"] == counts.flops
-    assert figures["parameters_per_cell"] == [cell.parameters for cell in counts.cells]
+        assert results[key] is None
+    assert results["one_stage"] is True
+    assert results["parameters"] == counts.parameters
+    assert results["flops"] == counts.flops
+    assert results["parameters_per_cell"] == [cell.parameters for cell in counts.cells]
 
 
 def test_describe_prints_a_table(capsys, no_compilation):

@@ -1,8 +1,8 @@
 """Every number of the shipped configs changes what a run does, not only something it reads.
 
 A config is built into its tasks, and these are compared with those of a config in which one number
-differs: the network, the images and their order, what the optimisers do, what the method does. Of
-how images are seen, only what the traced step reads counts.
+differs: the network, the images and their order, what the optimisers do, what the method does. For
+the way images are seen, only what the traced step reads counts.
 """
 
 import pytest

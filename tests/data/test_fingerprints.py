@@ -13,7 +13,7 @@ from tiny_runs import tiny
 from istanas_jax.cli.main import main
 from istanas_jax.data import dataset
 from istanas_jax.data.dataset import DataError
-from istanas_jax.data.fingerprints import look_at
+from istanas_jax.data.fingerprints import gather_facts
 from istanas_jax.data.sources import tfds
 from istanas_jax.runs.folder import WorkdirError
 from istanas_jax.runs.session import open_session
@@ -78,8 +78,8 @@ def test_labels_of_tfds_test_images(tiny_gray, monkeypatch):
             yield image, bad if bad and number == 1 else label
 
     source = tfds.find_records("tiny_gray", str(tiny_gray)).open_test()
-    everything = look_at(source, (6, 6, 1))
-    some = look_at(source, (6, 6, 1), all_labels=False)
+    everything = gather_facts(source, (6, 6, 1))
+    some = gather_facts(source, (6, 6, 1), all_labels=False)
     assert sorted(everything.labels) == [0, 0, 1]
     assert some.labels.tolist() == everything.labels[[0, -1]].tolist()
     assert len(some) == len(everything) == 3

@@ -1,6 +1,6 @@
 """`predict` shows a network an image as its evaluation did, whatever set it was trained on.
 
-That exports do the same is in test_predict.py.
+test_predict shows the same for exports.py.
 """
 
 import json
@@ -80,7 +80,7 @@ def weights():
 
 @pytest.fixture(scope="module")
 def losses(weights):
-    """By the evaluation of training: of each image of a split."""
+    """The loss of each image of a split, as evaluation in training computes it."""
     devices = Devices()
     recipe = Recipe(MEAN, STD, 0, False, 0, 0.0, 0.0, 0.0, False, 1, 1)
     step = partial(steps.evaluate, net=NET, recipe=recipe)

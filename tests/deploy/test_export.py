@@ -29,7 +29,7 @@ REDUCE = [("skip_connect", 0), ("conv_7x1_1x7", 1), ("sep_conv_3x3", 0), ("skip_
 REDUCE += [("max_pool_3x3", 1), ("dil_conv_3x3", 0), ("avg_pool_3x3", 1), ("sep_conv_3x3", 3)]
 GENOTYPE = Genotype(NORMAL, range(2, 6), REDUCE, range(2, 6))
 CLASSES = ("ant", "bee", "wasp or fly")
-# Of the largest logit; sums run in another order.
+# A share of the largest logit: sums run in another order.
 ROUNDING = 1e-5
 
 
@@ -66,7 +66,7 @@ def assert_close(actual, expected):
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory):
-    """(regime, fold) -> the folder and figures of an export, made once."""
+    """(regime, fold) -> the folder and the description of an export, made once."""
 
     @cache
     def make(regime, fold):
@@ -97,18 +97,18 @@ def test_paths_may_be_relative(exports, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("regime", "fold"), CASES)
 def test_every_file_is_written_and_was_compared(exports, regime, fold):
-    out, figures = exports(regime, fold)
+    out, results = exports(regime, fold)
     network = trained(regime)
     about = json.loads((out / "network.json").read_text())
     assert about == {
-        key: value for key, value in json.loads(json.dumps(figures)).items() if key != "out"
+        key: value for key, value in json.loads(json.dumps(results)).items() if key != "out"
     }
     names = {"genotype.json", "weights.safetensors", "model.stablehlo", "pytorch_state.npz"}
     assert {path.name for path in out.iterdir()} == names | {"network.json", "README.md"}
     for name in names - {"genotype.json"}:
-        assert figures["files"][name]["largest_difference"] <= ROUNDING * about["largest_logit"]
-        assert name in table(figures)
-    assert figures["files"]["pytorch_state.npz"]["largest_difference"] == 0
+        assert results["files"][name]["largest_difference"] <= ROUNDING * about["largest_logit"]
+        assert name in table(results)
+    assert results["files"]["pytorch_state.npz"]["largest_difference"] == 0
     assert Genotype.from_json((out / "genotype.json").read_text()) == GENOTYPE
     assert about["class_names"] == list(CLASSES)
     assert about["folded"] is fold
@@ -214,8 +214,8 @@ def test_wrong_file_is_noticed_and_export_can_be_repeated(tmp_path, monkeypatch)
         ):
             export(tmp_path / "run", tmp_path / "out", run=2)
     assert not (tmp_path / "out" / "weights.safetensors").exists()
-    figures = export(tmp_path / "run", tmp_path / "out", run=2)
-    assert figures["files"]["weights.safetensors"]["largest_difference"] == 0
+    results = export(tmp_path / "run", tmp_path / "out", run=2)
+    assert results["files"]["weights.safetensors"]["largest_difference"] == 0
     assert not list((tmp_path / "out").glob(".*"))
 
 
@@ -227,6 +227,6 @@ def test_grey_images():
 
 @pytest.mark.slow
 def test_an_export_says_that_its_model_is_a_program(exports):
-    out, figures = exports("retrain", False)
+    out, results = exports("retrain", False)
     assert "The file is a program" in (out / "README.md").read_text()
-    assert "model.stablehlo is a program" in table(figures)
+    assert "model.stablehlo is a program" in table(results)

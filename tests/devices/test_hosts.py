@@ -100,20 +100,20 @@ def last_step(workdir) -> int:
 
 
 def metrics_lines(workdir) -> list[str]:
-    """Of the first two epochs."""
+    """The lines of the first two epochs."""
     return (workdir / "metrics.jsonl").read_text().splitlines()[:2]
 
 
 def after_ten_steps(workdir):
     """Metrics of both epochs, architecture and weights."""
-    figures = ("loss", "b_loss", "heldout_loss")
-    metrics = [[json.loads(line)[name] for name in figures] for line in metrics_lines(workdir)]
+    losses = ("loss", "b_loss", "heldout_loss")
+    metrics = [[json.loads(line)[name] for name in losses] for line in metrics_lines(workdir)]
     state = read_arrays(workdir / "checkpoints" / "search_0" / "10" / "state")
     return metrics, state["arch"], ocp.tree.to_flat_dict(state["weights"]["params"])
 
 
 def read_arrays(path):
-    """By orbax; as numpy arrays, since the devices that wrote them are not here."""
+    """Read with orbax, as numpy arrays, since the devices that wrote them are not here."""
     checkpointer = ocp.PyTreeCheckpointer()
     restore_args = jax.tree.map(
         lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
@@ -168,13 +168,13 @@ def test_lost_host_stop_and_restore_elsewhere(tmp_path, environment):
         wait_for_step(workdir, done + 5, running)
         running[1].send_signal(signal.SIGTERM)
         assert [process.wait(60) for process in running] == [128 + signal.SIGTERM] * 2
-    assert "going on from step" in said(workdir)
+    assert "continuing from step" in said(workdir)
     stopped = last_step(workdir)
     assert f"SIGTERM: search 0 saved at step {stopped} of" in said(workdir)
 
     with started(workdir, environment) as running:
         wait_for_step(workdir, stopped + 5, running)
-    assert f"going on from step {stopped}" in said(workdir)
+    assert f"continuing from step {stopped}" in said(workdir)
     assert "on 1 devices instead of 2" in said(workdir)
 
 

@@ -33,7 +33,7 @@ def recipe(microbatches: int) -> Recipe:
 
 
 def loss_of(w, stats, x, y):
-    """Of a linear layer on normalised inputs: what a part sees decides about its statistics."""
+    """The loss of a linear layer on inputs normalised by the statistics of a device's part."""
     mean = x.mean(0)
     logits = (x - mean[None]) / jnp.sqrt(x.var(0) + 0.1)[None] @ w
     loss = jnp.mean((logits[:, 0] - y) ** 2)

@@ -1,4 +1,4 @@
-"""That XLA sums correctly wherever this package is used, and that the user's settings stay."""
+"""XLA sums correctly wherever this package is used, and the user's settings stay."""
 
 import json
 import os

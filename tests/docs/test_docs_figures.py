@@ -21,7 +21,7 @@ def test_figures_are_documented_as_said(entry):
 
 
 def test_sizes_are_what_describe_gives():
-    """Those that need no compilation; `bench docs`, a documented command, runs one of them."""
+    """Sizes that need no compilation; `bench docs`, a documented command, runs one of them."""
     rows = {
         (row["name"], row["net"], row["one_stage"]): row for row in published_sizes.describe_all()
     }

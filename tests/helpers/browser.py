@@ -88,7 +88,7 @@ class Browser:
         self.command("url", {"url": path.absolute().as_uri()})
 
     def size(self, width: int, height: int) -> None:
-        """Of the page, whatever the window is: windows have a least width."""
+        """The size of the page, not of the window, which cannot be narrower than a minimum."""
         self.devtools(
             "Emulation.setDeviceMetricsOverride",
             width=width,

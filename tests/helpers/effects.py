@@ -138,7 +138,7 @@ class Effects:
 
     @functools.cached_property
     def _arch(self):
-        """Of fixed numbers, so that only what the method makes of them differs."""
+        """Variables of fixed numbers, so that only what the method makes of them differs."""
         shapes = jax.eval_shape(self.method.init_variables, jax.random.key(0))
         if not isinstance(self.method, TableMethod):
             return jax.tree.map(lambda x: jnp.full(x.shape, 1, x.dtype), shapes)
@@ -171,7 +171,7 @@ class Effects:
         return str(jax.make_jaxpr(self.method.init_variables)(jax.random.key(0)))
 
     def found(self):
-        """By every stage of a method, each from what the one before it found."""
+        """What every stage of a method finds, each starting from the one before it."""
         if not isinstance(self.method, TableMethod):
             return None
         results, method = [], self.method
@@ -212,7 +212,7 @@ def numbers(tree) -> list:
 
 
 def updates(optimizer: optax.GradientTransformation) -> list:
-    """Of a parameter, by gradients of which one is large enough to be clipped."""
+    """A parameter after each of a few gradients, one of them large enough to be clipped."""
     params = {"w": jnp.array([1.0, -2.0])}
     state, found = optimizer.init(params), []
     for gradient in ([30.0, -40.0], [0.1, 0.2], [0.2, 0.1]):

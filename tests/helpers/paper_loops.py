@@ -67,7 +67,7 @@ class TwoStageLoop:
         return np.einsum("cjm,cjms->cjs", self.b, A_S) - np.einsum("cjs,cjst->cjt", z_S, E_SS)
 
     def gradients(self, images, labels):
-        """Of W and of the coefficients; each device has batch norms of its own."""
+        """Gradients of W and of the coefficients; each device has batch norms of its own."""
         dataset, parts = self.task.dataset, len(jax.devices())
         x = (images / 255.0 - dataset.mean) / dataset.std
 

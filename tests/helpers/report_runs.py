@@ -107,10 +107,10 @@ def make_run(
         found = recoveries(number, epochs=epochs, per_epoch=per_epoch, nodes=nodes)
         moves += found
         genotype = Genotype.from_supports(*found[-1]["support"]).to_dict()
-        figures = {"seed": number, "genotype": genotype, "accuracy": 0.9}
-        figures["accuracy_of"] = "b"
-        figures |= {"coefficients": found[-1]["coefficients"], "seconds": rows[-1]["seconds"]}
-        (folder / f"search_{number}.json").write_text(json.dumps(figures))
+        stored = {"seed": number, "genotype": genotype, "accuracy": 0.9}
+        stored["accuracy_of"] = "b"
+        stored |= {"coefficients": found[-1]["coefficients"], "seconds": rows[-1]["seconds"]}
+        (folder / f"search_{number}.json").write_text(json.dumps(stored))
     (folder / "genotype.json").write_text(json.dumps(genotype))
     rows += epochs_of("retrain 0", epochs if finished else max(1, epochs // 2))
     write_rows(folder / "metrics.jsonl", rows)
@@ -120,8 +120,8 @@ def make_run(
     net = net.clone(image_channels=whole["data"]["image_channels"])
     (folder / "sizes.json").write_text(json.dumps(sizes_of(net, whole["data"]["image_size"])))
     if finished:
-        figures = {"seed": 0, "test_accuracy": 0.9889, "seconds": rows[-1]["seconds"]}
-        (folder / "retrain_0.json").write_text(json.dumps(figures))
+        stored = {"seed": 0, "test_accuracy": 0.9889, "seconds": rows[-1]["seconds"]}
+        (folder / "retrain_0.json").write_text(json.dumps(stored))
         result = {"schedule": "two_stage", "test_accuracy": 0.9889, "test_top5_accuracy": 1.0}
         result |= {"test_accuracy_deviation": 0.0012, "seeds": [0, 1], "parameters": 72730}
         result |= {"genotype": genotype, "seconds": {}}

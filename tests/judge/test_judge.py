@@ -33,7 +33,7 @@ def test_published_cells_are_far_above_random(name):
 
 
 def test_random_cells_spread_evenly():
-    """By definition of a percentile; these seeds are not those of the fit's random cells."""
+    """A percentile is defined so; these seeds are not those of the fit's random cells."""
     found = [regression.judge(random_genotype(10**6 + n)).percentile for n in range(1000)]
     assert np.mean(found) == pytest.approx(50, abs=4)  # 4 standard errors of 29 / sqrt(1000)
     assert np.std(found) == pytest.approx(100 / 12**0.5, abs=3)

@@ -124,7 +124,7 @@ def test_a_lost_connection_deletes_nothing(cloud):
     cloud.set(failing=[" status"])
     _, err = cloud.run(*POD, "--delete", "--", *JOB, code=1)
     assert "no connection to istanas" in err
-    assert "istanas is left as it is; the same command goes on from here" in err
+    assert "istanas is left as it is; the same command continues from here" in err
     assert cloud.verbs() == ["queued-resources create"]
 
 
@@ -167,7 +167,7 @@ def test_a_request_that_waits_can_be_left_and_deleted(cloud):
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "istanas is left as it is; the same command goes on from here" in err
+    assert "istanas is left as it is; the same command continues from here" in err
     cloud.run(*SLICE, "--delete")
     assert cloud.verbs() == ["queued-resources create", "queued-resources delete"]
     out, _ = cloud.run(*SLICE, "--delete")

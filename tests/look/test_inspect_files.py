@@ -120,7 +120,7 @@ def test_folders_that_are_none(run, tmp_path, capsys):
     assert "does not exist" in refused(capsys, tmp_path / "nowhere")
     (tmp_path / "run" / "checkpoints" / "search_0").mkdir(parents=True)
     for path in ("run", "run/checkpoints", "run/checkpoints/search_0"):
-        assert "has saved no checkpoint yet" in refused(capsys, tmp_path / path)
+        assert "has not saved a checkpoint yet" in refused(capsys, tmp_path / path)
     assert "give the PATH" in refused(capsys)
 
 

@@ -83,10 +83,10 @@ def test_accuracies_are_named_by_their_images(tmp_path, holdout, images):
     """Also of a search whose file, of an earlier version, calls its accuracy held-out."""
     make_run(tmp_path, finished=False, holdout_fraction=holdout)
     file = tmp_path / "search_0.json"
-    figures = json.loads(file.read_text())
-    figures["heldout_accuracy"] = figures.pop("accuracy")
-    del figures["accuracy_of"]
-    file.write_text(json.dumps(figures))
+    stored = json.loads(file.read_text())
+    stored["heldout_accuracy"] = stored.pop("accuracy")
+    del stored["accuracy_of"]
+    file.write_text(json.dumps(stored))
     assert f"90.00 % ({images})" in read(run_page.write(tmp_path)).data["searches"]
 
 

@@ -227,7 +227,7 @@ def test_what_a_method_does_not_take():
     with pytest.raises(ValueError, match="'dart', there are: ista, darts"):
         find_method("dart")
     regime = operations.REGIMES["search"]
-    with pytest.raises(ValueError, match="6 channels of which operations see one in 4"):
+    with pytest.raises(ValueError, match="operations see one in 4 of 6 channels"):
         CellSpec(6, False, NODES, 2, regime, partial=4)
     with pytest.raises(ValueError, match=r"4 channels .* an even number of channels"):
         CellSpec(4, True, NODES, 2, regime, partial=4)

@@ -109,7 +109,7 @@ def test_run_killed_and_resumed(method, tmp_path, monkeypatch, capsys):
             two_stage.run(config, tmp_path / "killed")
     capsys.readouterr()
     killed = two_stage.run(config, tmp_path / "killed")
-    assert f"{last}: going on from step 4 of 6" in capsys.readouterr().out
+    assert f"{last}: continuing from step 4 of 6" in capsys.readouterr().out
     for result in (straight, killed):
         result["seconds"] = result["search"][0]["seconds"] = 0
     assert killed == straight

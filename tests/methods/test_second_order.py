@@ -20,7 +20,7 @@ from istanas_jax.training.states import SearchState, Totals, TrainState
 
 
 class Toy:
-    """Of a super-net what a step needs: logits from W, images and the table."""
+    """The part of a super-net that a step needs: logits from W, images and the table."""
 
     def apply(self, variables, x, *, mixture, **_):
         w = variables["params"]["w"]
@@ -31,7 +31,7 @@ class Toy:
 
 
 def test_second_order_gradient_against_finite_differences():
-    """Of L_val(w - xi (mu m + dL_train/dw + decay w), alpha), on two devices."""
+    """The gradient of L_val(w - xi (mu m + dL_train/dw + decay w), alpha), on two devices."""
     spec = str(ROOT / "configs" / "digits.py:tiny")
     chosen = ("architecture.nodes=2", "search.method=darts_second_order")
     chosen += ("search.weights.learning_rate=0.5",)

@@ -39,5 +39,5 @@ def test_absorption_keeps_logits(seed):
 def test_nets_without_the_batch_norms_cannot_absorb():
     net = TargetNet(random_genotype(0), 5, cells=3, channels=4, regime="retrain")
     variables = init_target(net, jax.random.key(0), 8)
-    with pytest.raises(ValueError, match="ends in no batch norm that could absorb"):
+    with pytest.raises(ValueError, match="ends in no batch norm to absorb its coefficient"):
         absorb(net, variables["params"], jnp.ones((2, 4, 2)))

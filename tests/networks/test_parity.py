@@ -22,10 +22,10 @@ from istanas_jax.sparse_coding.architecture import ArchState, coefficients
 pytestmark = pytest.mark.slow
 # float32 sums run in another order; measured differences are below 1e-5.
 LOGITS = 1e-4
-# Of the largest entry: a gradient passes through some 60 batch norms, each a difference of sums.
-# Measured differences are below 2e-5.
+# A share of the largest entry: a gradient passes through some 60 batch norms, each a difference of
+# sums. Measured differences are below 2e-5.
 GRADIENT = 1e-4
-# Of the root mean square of a ReLU's inputs. Those of float32 differ from those of float64 by 1e-6
+# A share of the root mean square of a ReLU's inputs. Those of float32 and of float64 differ by 1e-6
 # in the typical ReLU, from 1e-7 in the first cell to 8e-6 in the last.
 ROUNDING = 5e-6
 MOST_ON_KINK = 10

@@ -26,7 +26,7 @@ def check_estimates(measured):
     """What the compiler sets aside is 0.8 to 4 times of what `memory` counts.
 
     In nets as small as these much goes into what is not counted: normalised images, padding,
-    statistics; a fused layer may do without what is counted. Of the nets of the README's tables
+    statistics; a fused layer may do without what is counted. For the nets of the README's tables
     it is 1.1 to 1.9 times.
     """
     config = load_config(str(ROOT / "configs" / "digits.py:tiny"), TINY)
@@ -45,15 +45,15 @@ def test_plan_of_a_run_on_four_devices():
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
-    assert (figures["chips"], figures["hosts"], figures["fits"]) == (4, 1, True)
-    search, retrain = figures["phases"]
+    results = json.loads(done.stdout)
+    assert (results["chips"], results["hosts"], results["fits"]) == (4, 1, True)
+    search, retrain = results["phases"]
     assert (search["phase"], retrain["phase"]) == ("search", "train")
-    for phase in figures["phases"]:
+    for phase in results["phases"]:
         assert phase["batch_per_chip"] == 4
-        assert 0 < phase["memory"] < figures["memory_per_chip"]
+        assert 0 < phase["memory"] < results["memory_per_chip"]
         assert phase["schedule_seconds"] == pytest.approx(2 * phase["epoch_seconds"])
-    check_estimates(figures["phases"])
+    check_estimates(results["phases"])
     # Gradients and running statistics, of which there are fewer, are averaged over the chips.
     net = TargetNet(
         genotype=random_genotype(0, num_nodes=2, s=2),
@@ -67,8 +67,8 @@ def test_plan_of_a_run_on_four_devices():
     )
     gradients = 4 * count(net, 8).parameters
     assert gradients < retrain["reduced_bytes"] < 2 * gradients
-    assert "whole schedule" in table.table(figures)
-    header, _, *rows = f"{table.HEADER}\n{table.markdown(figures, 'digits')}".splitlines()
+    assert "whole schedule" in table.table(results)
+    header, _, *rows = f"{table.HEADER}\n{table.markdown(results, 'digits')}".splitlines()
     assert [row.count("|") for row in rows] == [header.count("|")] * 2
 
 
@@ -88,13 +88,13 @@ def test_largest_batch_is_found(monkeypatch):
     config = load_config(
         "configs/digits.py:tiny", [*TINY, "--config.search.batch=256", "--config.train.batch=64"]
     )
-    figures = estimate.run(config, "cpu:2", say=lambda _: None)
-    search, retrain = figures["phases"]
-    assert not figures["fits"]
+    results = estimate.run(config, "cpu:2", say=lambda _: None)
+    search, retrain = results["phases"]
+    assert not results["fits"]
     assert (search["fits"], search["largest_batch_per_chip"]) == (False, 40)
     assert retrain["fits"] and "largest_batch_per_chip" not in retrain
     assert max(tried) == 128
-    page = table.table(figures)
+    page = table.table(results)
     assert "DOES NOT FIT" in page
     assert "--config.search.microbatches=4" in page  # 128 images: 3 parts would not be equal
 

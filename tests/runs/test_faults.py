@@ -1,4 +1,4 @@
-"""Faults from outside: one sentence, exit code 2, an end at once, and the same command goes on."""
+"""Faults from outside: one sentence, exit code 2, a prompt end, and the same command continues."""
 
 import json
 import shutil
@@ -72,7 +72,7 @@ def test_ctrl_c_twice(ends):
 @pytest.mark.slow
 def test_it_goes_on_once_the_disk_is_mended(ends):
     for fault in ("read-only", "full", "deleted"):
-        assert "going on from step" in ends[fault]["out"]
+        assert "continuing from step" in ends[fault]["out"]
     # A folder that was deleted is not made again, but for the save that was under way.
     assert [name for name in ends["left"] if not name.startswith("run/checkpoints")] in (
         [],

@@ -87,8 +87,8 @@ def test_killed_and_resumed_equals_straight(tmp_path, environment):
 
     log = killed.with_suffix(".log").read_text()
     assert all(interrupted), "the processes were too fast to be killed; raise the epochs"
-    assert "search 0: going on from step" in log
-    assert "retrain 0: going on from step" in log
+    assert "search 0: continuing from step" in log
+    assert "retrain 0: continuing from step" in log
     assert rows(killed) == rows(straight), seed
     assert (killed / "genotype.json").read_text() == (straight / "genotype.json").read_text()
     for phase in ("search_0", "retrain_0"):

@@ -1,6 +1,6 @@
 """Memory is estimated before it is allocated; `--dry-run` tells it, and writes nothing.
 
-`test_plan` compares the estimate with the compiler's figures.
+`test_plan` compares the estimate with the compiler's.
 """
 
 import re

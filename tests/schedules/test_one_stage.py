@@ -88,7 +88,7 @@ def test_freezing_on_a_sequence_of_z():
     never = epoch_step(still, coding=KEPT, freezing=Freezing("node", 0.0))[0]
     assert not never.arch.frozen.any()
     assert rest(still)[0].arch.frozen.all()
-    # Of all entries, as the release: node 0 has moved in the second epoch.
+    # All entries count, as in the release: node 0 has moved in the second epoch.
     whole = Coding(whole_distance=True)
     state = still.replace(arch=state_with(sequence[1]).arch, z_epoch=still.arch.z)
     state, moved = epoch_step(state, coding=whole, freezing=Freezing("node", 1e-3))
@@ -256,14 +256,14 @@ def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, ca
         return loop.Fitted(session.devices.replicate(state), {"total": 1.0})
 
     monkeypatch.setattr(search, "fit", fitted)
-    monkeypatch.setattr(OneStageSearch, "result", lambda *_: _figures())
+    monkeypatch.setattr(OneStageSearch, "result", lambda *_: _found())
     with open_session(tiny(), tmp_path / "run") as session:
         task = OneStageSearch(session.config, session.dataset, session.devices)
         _, found = one_stage._search(task, session)
     assert found["frozen_by_limit"] == 4
-    assert "after 4 epochs 4 nodes have not come to rest" in capsys.readouterr().out
+    assert "after 4 epochs 4 nodes are still moving" in capsys.readouterr().out
 
 
-def _figures():
+def _found():
     genotype = random_genotype(0, num_nodes=2).to_dict()
     return {"genotype": genotype, "coefficients": np.ones((2, 2, 2)).tolist(), "epochs": 4}

@@ -67,14 +67,14 @@ def test_more_searches_do_not_inherit_what_was_trained(
     capsys.readouterr()
     grown = two_stage.run(config(2), folder)
     earlier = folder / "earlier" / GENOTYPES[0].digest
-    assert f"retrain 0 is of other cells than those found now: it is kept in {earlier}" in (
+    assert f"retrain 0 trained other cells than those found now: it is kept in {earlier}" in (
         capsys.readouterr().out
     )
     expected = json.loads((straight / "result.json").read_text())
     assert grown | {"seconds": 0} == expected | {"seconds": 0}
     assert timeless(folder) == timeless(straight)
-    figures = json.loads((folder / "retrain_0.json").read_text())
-    assert figures["genotype_hash"] == GENOTYPES[1].digest != GENOTYPES[0].digest
+    results = json.loads((folder / "retrain_0.json").read_text())
+    assert results["genotype_hash"] == GENOTYPES[1].digest != GENOTYPES[0].digest
     kept, expected = (load_trained(path) for path in (folder, straight))
     assert kept.net.genotype == GENOTYPES[1]
     for a, b in zip(*map(jax.tree.leaves, (kept.variables, expected.variables)), strict=True):
@@ -90,12 +90,12 @@ def test_more_searches_do_not_inherit_what_was_trained(
 
 
 def test_trainings_that_do_not_say_what_they_are_of(tmp_path):
-    """Those of earlier versions: the trained network tells or, if there is none, genotype.json."""
+    """In earlier versions the trained network tells or, if there is none, genotype.json."""
     old, new = (random_genotype(seed, num_nodes=2) for seed in (0, 1))
     with open_session(tiny(), tmp_path) as session:
         (tmp_path / "checkpoints" / "retrain_1").mkdir(parents=True)
-        figures = {"seed": 0, "seconds": {"total": 1.0}, "test_accuracy": 0.5}
-        session.workdir.write("retrain_0.json", figures)
+        results = {"seed": 0, "seconds": {"total": 1.0}, "test_accuracy": 0.5}
+        session.workdir.write("retrain_0.json", results)
         session.workdir.write("genotype.json", old.to_dict())
         config = session.config
         net = target_net(config, config.train, session.dataset, old).clone(auxiliary=False)

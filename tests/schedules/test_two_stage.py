@@ -203,7 +203,7 @@ def test_signal_saves_and_the_same_command_goes_on(searching, tmp_path, name):
     finally:
         task.before = before
     assert str(stopped.value) == (
-        f"{name}: search 0 saved at step 5 of 9; the same command goes on from there"
+        f"{name}: search 0 saved at step 5 of 9; the same command continues from there"
     )
     assert run(tmp_path / "run") | {"seconds": 0} == straight | {"seconds": 0}
     assert timeless(tmp_path / "run") == timeless(tmp_path / "straight")

@@ -138,7 +138,7 @@ def test_a_stopped_search_killed_and_resumed(stopped, tmp_path, monkeypatch, cap
                 two_stage.search(config(), tmp_path)
     capsys.readouterr()
     again = two_stage.search(config(), tmp_path)
-    assert "going on from" not in capsys.readouterr().out
+    assert "continuing from" not in capsys.readouterr().out
     assert again | {"seconds": 0} == best | {"seconds": 0}
     assert timeless(tmp_path) == timeless(folder)
     assert rows(tmp_path, "replay.jsonl") == rows(folder, "replay.jsonl")

@@ -146,7 +146,7 @@ def test_straight_coefficients_have_the_gradient_of_the_paper(arch):
 
 
 def test_compared_coefficients_have_the_gradient_of_a_difference(arch):
-    """Of the outer gradient g, each connection of a node gets g minus the mean over the node."""
+    """With outer gradient g, each connection of a node gets g minus the mean over the node."""
     outer = np.random.default_rng(0).standard_normal((2, 4, 2)).astype(np.float32)
     compared = partial(straight_coefficients, compare=True)
     np.testing.assert_allclose(compared(arch), 0.5, atol=1e-7)

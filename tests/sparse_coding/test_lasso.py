@@ -165,7 +165,7 @@ def test_measurement_matrices():
 
 
 def test_columns_on_the_sphere():
-    """Of length 1, and of nearly every direction: their mean is short."""
+    """Columns have length 1 and nearly every direction: their mean is short."""
     A = lasso.sample_measurement_matrices(jax.random.key(0), 4, 28, columns="sphere")
     for node, n in enumerate((14, 21, 28, 35)):
         np.testing.assert_allclose(np.linalg.norm(A[:, node, :, :n], axis=1), 1, atol=1e-6)

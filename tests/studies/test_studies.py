@@ -119,10 +119,10 @@ def test_correlation_goes_on_and_grows(drivers, tmp_path):
     run("study.seeds=3")
     assert done[0] == "random_retrain_1"
     assert len(done) == 14 - 5
-    figures = run("study.seeds=5")  # more seeds: both searches go on, and two more of the rest
+    results = run("study.seeds=5")  # more seeds: both searches go on, and two more of the rest
     assert done[:2] == ["ista_search", "random_search"]
     assert len(done) == 2 + 2 * 2 + 2 * 2
-    by_name = {row["method"]: row for row in figures["rows"]}
+    by_name = {row["method"]: row for row in results["rows"]}
     # Against ISTA-NAS, and told like anything else.
     assert by_name["ista"]["tau"] == -1
     assert by_name["ista"]["paper_tau"] == 0.43
@@ -163,10 +163,10 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(drivers, tmp_path):
     _, trouble = drivers
     trouble["ista_search"] = TrainingError("the loss is nan")
     config = study_config("correlation_tiny", "study.one_stage=False")
-    figures = CorrelationStudy(config, tmp_path).run()
-    assert figures["failed"] == {"ista_search": "the loss is nan"}
+    results = CorrelationStudy(config, tmp_path).run()
+    assert results["failed"] == {"ista_search": "the loss is nan"}
     assert "**Failed**: ista_search: the loss is nan." in text(tmp_path)
-    assert figures["rows"][1]["n"] == 2
+    assert results["rows"][1]["n"] == 2
     CorrelationStudy(config, tmp_path).run()
     assert "Failed" not in text(tmp_path)
 
@@ -185,9 +185,9 @@ def test_correlation_of_several_trainings_comes_to_its_end(drivers, tmp_path):
     """One-stage cells are trained as often as those of other methods."""
     done, _ = drivers
     config = study_config("correlation_tiny", "train.runs=2", "study.methods=('ista',)")
-    figures = CorrelationStudy(config, tmp_path).run()
-    assert figures["missing"] == []
-    assert [row["n"] for row in figures["rows"]] == [2, 2]
+    results = CorrelationStudy(config, tmp_path).run()
+    assert results["missing"] == []
+    assert [row["n"] for row in results["rows"]] == [2, 2]
     done.clear()
     CorrelationStudy(config, tmp_path).run()
     assert not done
@@ -211,11 +211,11 @@ def test_a_method_of_ones_own(drivers, tmp_path, monkeypatch, study):
 def test_accuracy(drivers, tmp_path):
     done, _ = drivers
     overrides = ("study.cells=('random:0',)", "train.runs=2", "study.methods=('random','ista')")
-    figures = AccuracyStudy(study_config("accuracy_tiny", *overrides), tmp_path).run()
+    results = AccuracyStudy(study_config("accuracy_tiny", *overrides), tmp_path).run()
     assert done[:4] == ["random_0", "ista_0", "one_stage_0", "random_0_0"]
-    rows = {row["method"]: row for row in figures["rows"]}
+    rows = {row["method"]: row for row in results["rows"]}
     assert rows["ista"]["trainings"] == 4
-    for row in figures["rows"]:  # nothing is counted twice
+    for row in results["rows"]:  # nothing is counted twice
         seeds = [seed for run in row["runs"] for seed in run["seeds"]]
         assert len(seeds) == len(set(seeds)) == (2 if row["method"] == "one_stage" else 4)
     assert rows["ista"]["test_accuracy"][0] == pytest.approx(0.805)
@@ -244,7 +244,7 @@ def test_no_search_is_counted_twice(tmp_path):
 
 
 def test_runs_of_other_seeds_are_not_taken(tmp_path):
-    """Of a folder in which the searches of two runs were partly the same."""
+    """As in a folder in which two runs shared some of their searches."""
     config = study_config("accuracy_tiny", "study.methods=('ista',)", "study.one_stage=False")
     study = AccuracyStudy(config, tmp_path)
     own = study.two_stage_config("ista", 1)
@@ -255,8 +255,8 @@ def test_runs_of_other_seeds_are_not_taken(tmp_path):
 
 def test_curves(drivers, tmp_path):
     config = study_config("curves_tiny", "study.one_stage=False")
-    figures = CurvesStudy(config, tmp_path).run()
-    first = figures["rows"][0]
+    results = CurvesStudy(config, tmp_path).run()
+    first = results["rows"][0]
     assert first["minutes"] == [1.0, 2.5]
     assert first["accuracy"] == [0.1, 0.2]
     assert "| two-stage ISTA-NAS | 1 | held-out images | 20.00 | 20.00 | 2 | 0:02:30 | 0.25 |" in (

@@ -36,8 +36,8 @@ def test_cost_with_what_does_not_fit(monkeypatch, tmp_path):
 
     monkeypatch.setattr(cost, "_process", process)
     config = study_config("cost", "study.methods=('ista','darts')", "study.batches=(64,512,1024)")
-    figures = CostStudy(config, tmp_path).run()
-    assert [row["batch"] for row in figures["rows"]] == [64, 512, 1024, 512, 1024]
+    results = CostStudy(config, tmp_path).run()
+    assert [row["batch"] for row in results["rows"]] == [64, 512, 1024, 512, 1024]
     shown = (tmp_path / "study.md").read_text()
     assert (
         "| two-stage ISTA-NAS | 64 | 0.500 | 128 | 2 + 30 | 1.88 | 0.88 | 0:41:40 | 1.9 |" in shown
@@ -56,8 +56,8 @@ def test_step_that_needs_more_than_there_is(monkeypatch):
         raise methods.OutOfMemory("the step needs 9.0 GiB", {"compile_s": 3})
 
     monkeypatch.setattr(methods, "run", run)
-    figures = measurement.measure(None, 2)
-    assert figures == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
+    results = measurement.measure(None, 2)
+    assert results == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
 
 
 @pytest.mark.slow

@@ -46,10 +46,10 @@ def work(monkeypatch):
         if folder.name in trouble:
             raise trouble[folder.name]
         cells = load(FOUND[number] if config.search.method == "ista" else f"random:{number}")
-        figures = {"genotype": cells.to_dict(), "accuracy": 0.5, "accuracy_of": "b"}
-        figures |= {"coefficients": [[[0.1, 0.2]] * 4] * 2}
-        figures |= {"seconds": {"total": 700.0, "compile": 40.0}, "epochs": config.search.epochs}
-        leave(config, folder, f"search_{number}.json", figures)
+        results = {"genotype": cells.to_dict(), "accuracy": 0.5, "accuracy_of": "b"}
+        results |= {"coefficients": [[[0.1, 0.2]] * 4] * 2}
+        results |= {"seconds": {"total": 700.0, "compile": 40.0}, "epochs": config.search.epochs}
+        leave(config, folder, f"search_{number}.json", results)
 
     def train(config, folder):
         done.append(folder.name)
@@ -71,10 +71,10 @@ SMALL = ("study.seeds=3", "study.methods=('ista','random')", "study.trained.rand
 
 def test_the_whole_table(work, tmp_path):
     done, _ = work
-    figures = QualityStudy(study_config(*SMALL), tmp_path).run()
+    results = QualityStudy(study_config(*SMALL), tmp_path).run()
     assert done[:4] == ["timing ista", "timing random", "ista_search 0", "random_search 0"]
     assert done[8:] == [f"ista_retrain_{n}" for n in range(3)] + ["random_cell_0", "random_cell_1"]
-    ista, random = figures["rows"]
+    ista, random = results["rows"]
     expected = [regression.judge(load(name)).percentile for name in FOUND]
     assert [run["percentile"] for run in ista["runs"]] == expected
     assert ista["percentile"] == pytest.approx(sum(expected) / 3)
@@ -82,7 +82,7 @@ def test_the_whole_table(work, tmp_path):
     assert tuple(ista["runs"][0]["weight_free"]) == (2, 1)
     assert (ista["runs"][0]["seconds"], ista["runs"][0]["compile_s"]) == (660, 40)
     assert random["trained"] == []  # only the methods that study.trained names
-    beside = figures[quality.RANDOM_CELLS]
+    beside = results[quality.RANDOM_CELLS]
     assert [cell["mean"] for cell in beside["trained"]] == pytest.approx([0.6, 0.61])
     # Means 0.70, 0.71, 0.72 against 0.60, 0.61: variances 1e-4 / 3 and 0.5e-4 / 2.
     assert ista["above_random"]["difference"] == pytest.approx(0.105)
@@ -123,17 +123,17 @@ def test_goes_on_with_the_epochs_it_chose(work, tmp_path, monkeypatch):
 def test_a_search_that_fails_is_told(work, tmp_path):
     _, trouble = work
     trouble["ista_search"] = TrainingError("the loss is nan")
-    figures = QualityStudy(study_config(*SMALL), tmp_path).run()
-    assert len(figures["failed"]) == 3
-    assert figures["rows"][0]["percentile"] is None
-    assert len(figures["rows"][1]["runs"]) == 3
+    results = QualityStudy(study_config(*SMALL), tmp_path).run()
+    assert len(results["failed"]) == 3
+    assert results["rows"][0]["percentile"] is None
+    assert len(results["rows"][1]["runs"]) == 3
 
 
 def test_cells_that_the_judge_does_not_know(work, tmp_path, monkeypatch):
     monkeypatch.setattr(quality.regression, "why_not", lambda _: "only cells of 4 nodes")
-    figures = QualityStudy(study_config(*SMALL), tmp_path).run()
-    assert figures["rows"][0]["percentile"] is None
-    assert figures["rows"][0]["interval"] == (None, None)
+    results = QualityStudy(study_config(*SMALL), tmp_path).run()
+    assert results["rows"][0]["percentile"] is None
+    assert results["rows"][0]["interval"] == (None, None)
     assert "only cells of 4 nodes" in (tmp_path / "study.md").read_text()
 
 

@@ -51,8 +51,8 @@ def read_npz(path: str) -> Found:
     how = Preparation(size, channels)
     if "test_images" not in keys:
         return Found(train, names, None, how)
-    look = partial(_look_at, path, "test_")
-    return Found(train, names, partial(_part, path, "test_"), how, look)
+    facts = partial(_facts, path, "test_")
+    return Found(train, names, partial(_part, path, "test_"), how, facts)
 
 
 def _part(path: str, prefix: str) -> Split:
@@ -61,7 +61,7 @@ def _part(path: str, prefix: str) -> Split:
     return Split(images if images.ndim == 4 else images[..., None], labels.astype(np.int32))
 
 
-def _look_at(path: str, prefix: str) -> TestFacts:
+def _facts(path: str, prefix: str) -> TestFacts:
     """Read the labels, and of the images only the array's header and the checksum in the zip."""
     labels, key = _array(path, f"{prefix}labels"), f"{prefix}images"
     try:

@@ -33,7 +33,7 @@ AT_ONCE = 32 << 20  # bytes of arrays in memory at a time
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One step, and the run it is of."""
+    """One step, and the run it belongs to."""
 
     path: epath.Path
     workdir: Workdir | None
@@ -123,7 +123,7 @@ def _steps_of(path: str | os.PathLike) -> Iterator[epath.Path]:
     if found:
         yield from found
     elif {CONFIG, CHECKPOINTS} & names or path.parent.name == CHECKPOINTS:
-        raise CheckpointError(f"{path} is of a run that has saved no checkpoint yet")
+        raise CheckpointError(f"{path} belongs to a run that has not saved a checkpoint yet")
     else:
         raise CheckpointError(f"{path} {'holds' if names else 'is empty: it holds'} no checkpoint")
 

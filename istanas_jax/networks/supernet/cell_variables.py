@@ -53,7 +53,7 @@ class CellSpec:
         if over or (self.reduction and part % 2):
             even = "an even number" if self.reduction else "a whole number"
             raise ValueError(
-                f"{self.channels} channels of which operations see one in {self.partial}: must be "
+                f"operations see one in {self.partial} of {self.channels} channels, which must be "
                 f"{even} of channels"
             )
 

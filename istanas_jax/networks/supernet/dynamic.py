@@ -72,8 +72,8 @@ def pack_weights(
 ) -> Float[Array, "slots size"]:
     """Pack the weights of the active connections into one vector per slot.
 
-    `groups` holds, per group and operation, all sets of weights along the first axis. Those
-    that are not active get a gradient of exactly 0.
+    `groups` holds, per group and operation, all sets of weights along the first axis. Inactive
+    ones get a gradient of exactly 0.
     """
     vectors = jnp.zeros((slots.op.size, spec.vector_size))
     for group, by_op in enumerate(groups):

@@ -19,7 +19,7 @@ DENSE = ("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts")
 
 
 def compiled_gradient(recompute: bool, cell, x, mixture, **options):
-    """Of a cell, by everything that it is differentiated by, and the cell's new statistics."""
+    """The gradient of a cell in all its inputs, and the cell's new statistics."""
     regime = operations.REGIMES["search"]
     spec = CellSpec(4, False, NODES, 2, regime, recompute=recompute, **options)
 

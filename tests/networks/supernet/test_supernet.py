@@ -47,7 +47,7 @@ def batch():
 
 @pytest.fixture(scope="module")
 def variables(batch):
-    """Of both nets, with weights and statistics that are all different from their start."""
+    """Variables of both nets; all weights and statistics differ from their first values."""
     x, _, coefficients = batch
 
     def init(net, key):

@@ -207,6 +207,6 @@ function drawTime(place, phases) {
   const head = ["phase", ...activities, "in all"].map((name) => el("th", { scope: "col" }, name));
   const rows = phases.map(({ phase, total, parts }) => el("tr", {}, el("th", { scope: "row" }, phase),
     ...activities.map((activity) => el("td", {}, parts[activity] ? duration(parts[activity]) : "–")), el("td", {}, duration(total))));
-  place.append(el("details", {}, el("summary", {}, "in figures"), el("div", { class: "scroll" },
+  place.append(el("details", {}, el("summary", {}, "in numbers"), el("div", { class: "scroll" },
     el("table", { class: "numbers" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)))));
 }
