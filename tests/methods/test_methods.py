@@ -229,7 +229,7 @@ def test_what_a_method_does_not_take():
     regime = operations.REGIMES["search"]
     with pytest.raises(ValueError, match="operations see one in 4 of 6 channels"):
         CellSpec(6, False, NODES, 2, regime, partial=4)
-    with pytest.raises(ValueError, match=r"4 channels .* an even number of channels"):
+    with pytest.raises(ValueError, match=r"4 channels, .* an even number of channels"):
         CellSpec(4, True, NODES, 2, regime, partial=4)
     assert set(METHODS) - {"ista"} == {
         *("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "random")
