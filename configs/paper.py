@@ -73,6 +73,8 @@ def network() -> ConfigDict:
             "sync_norms": False,  # release: batch statistics of each device alone
             "microbatches": 1,  # pieces in which a device sees its part of a batch, to save memory
             "dtype": "float32",  # of activations; parameters and statistics are always float32
+            # ours: of float32 products; "default" is the platform's (TPU: bfloat16, GPU: TF32)
+            "matmul_precision": "default",
         }
     )
 

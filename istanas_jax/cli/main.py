@@ -169,7 +169,7 @@ def _add_plan(commands) -> None:
     )
     plan.add_argument("--config", required=True, metavar="FILE[:VARIANT]", help=TRUST)
     plan.add_argument(
-        "--topology", required=True, help="cpu:N, or a TPU slice: v5e:2x2, v5e:4x8, v4:2x2x4"
+        "--topology", required=True, help="cpu:N, GPUs: a100:8, or a TPU slice: v5e:4x8"
     )
     plan.add_argument("--json", action="store_true", help="print one JSON line")
     plan.add_argument("--markdown", action="store_true", help="print a table")

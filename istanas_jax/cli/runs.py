@@ -190,7 +190,7 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
 
         print(dry_run(config, args.workdir))
         return 0
-    program_cache.keep()
+    program_cache.keep(args.workdir)
     hosts.join(args.coordinator, args.processes, args.process)
     try:
         drivers[config.schedule](config, args.workdir)

@@ -28,6 +28,7 @@ from istanas_jax.config.ranges import (
     whole,
 )
 from istanas_jax.config.renamed import new_name
+from istanas_jax.devices.platforms import PRECISIONS
 from istanas_jax.methods import METHODS
 
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.
@@ -85,6 +86,7 @@ TABLE = {
     "{search,train}.sync_norms": YES_OR_NO,
     "{search,train}.microbatches": whole(1, 65_536),
     "{search,train}.dtype": one_of("float32", "bfloat16"),
+    "{search,train}.matmul_precision": one_of(*PRECISIONS),
     "{search,train}.epochs": EPOCHS,
     "{search,train}.batch": whole(1, 1_048_576),
     "{search,train}.runs": whole(1, 10_000),

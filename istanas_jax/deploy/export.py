@@ -32,6 +32,7 @@ from istanas_jax.deploy.exported import (
 from istanas_jax.deploy.folding import apply_folded, fold_batch_norms
 from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import counting
+from istanas_jax.networks.agreement import PRECISION, compare
 from istanas_jax.runs.folder import Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.space.genotype import Genotype
@@ -40,8 +41,6 @@ from istanas_jax.storage.files import remove_leftovers, telling
 WEIGHTS, RELEASE, GENOTYPE = "weights.safetensors", "pytorch_state.npz", "genotype.json"
 PLATFORMS = ("cpu", "cuda", "tpu")
 IMAGES = 3  # random ones, for comparing logits
-# Relative to the largest logit, as sums run in another order: float32 leaves 1e-6, bfloat16 8 bits.
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 
 NAMING = {
     "params/stem/...": "from the image to the inputs of the first cell",
@@ -128,14 +127,12 @@ def export(
             temporary.write_bytes(content)
         files[name] = {"bytes": len(content), CHECKSUM: checksum(content)}
         if again:
-            difference = np.max(np.abs(np.asarray(again(temporary.read_bytes())) - expected))
-            limit = TOLERANCE[trained.net.dtype] * np.max(np.abs(expected))
-            if not difference <= limit:  # also if it is not a number
+            found = compare(again(temporary.read_bytes()), expected, trained.net.dtype)
+            if not found.holds:
                 raise ExportError(
-                    f"{temporary}, read again, gives logits that differ from the network's by "
-                    f"{difference:.2g}, which is more than {limit:.2g}"
+                    f"{temporary}, read again, gives logits that differ from the network's {found}"
                 )
-            files[name]["largest_difference"] = float(difference)
+            files[name]["largest_difference"] = found.difference
         temporary.replace(folder / name)
 
     genotype = trained.net.genotype.to_json()
@@ -159,10 +156,12 @@ def logits(
     trained: Trained, variables: dict, images: UInt8[Array, "B H W C"], *, folded: bool = False
 ) -> Float[Array, "B classes"]:
     """The logits of pixels of 0 ... 255; `variables` are the network's, or folded ones."""
-    x = normalise(images, trained.mean, trained.std)
-    if folded:
-        return apply_folded(trained.net, variables, x)
-    return trained.net.apply(variables, x, train=False)[0]
+    # In full precision, so that every platform computes the same from the same file.
+    with jax.default_matmul_precision(PRECISION):
+        x = normalise(images, trained.mean, trained.std)
+        if folded:
+            return apply_folded(trained.net, variables, x)
+        return trained.net.apply(variables, x, train=False)[0]
 
 
 def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:

@@ -16,22 +16,30 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from istanas_jax.devices.platforms import only
+from istanas_jax.devices.platforms import acting_platform, only
 
 AXIS = "devices"
-# By default the TPU compiler tries so many ways to tile each convolution that it had not done a
-# search step after ten minutes. With the least effort the step takes it 160 s of processor time,
-# and the gradient of a depthwise convolution, which takes 11 s by default, 1.4 s; it expects that
-# program to run in 137 us instead of 179.
-TPU_OPTIONS = {"exec_time_optimization_effort": -1.0}
+# By default, which is O2, the TPU compiler tries so many ways to tile each convolution that it had
+# not done a search step after ten minutes. With the least effort the step takes it 160 s of
+# processor time. A depthwise convolution of 5x5 with its gradients takes it 28 s at O2, 17 at O1
+# and 6 at O0, and it expects the programs to run in 573, 616 and 711 us.
+# 9 is XLA's number for O0 (19: O1, 29: O2); this jaxlib takes numbers only.
+TPU_OPTIONS = {"optimization_level": 9}
 
 
 class Devices:
-    """The devices a run works on: those of all hosts, host by host."""
+    """The devices a run works on: those of all hosts, host by host.
 
-    def __init__(self, devices: list[jax.Device] | None = None):
+    Args:
+      devices: all that jax finds if None.
+      acts_as: run the programs of this platform, rounded as there; None: what the environment
+        variable ISTANAS_ACT_AS says, and without it those of the devices' own platform.
+    """
+
+    def __init__(self, devices: list[jax.Device] | None = None, *, acts_as: str | None = None):
         self.devices = sorted(devices or jax.devices(), key=lambda d: (d.process_index, d.id))
         self.platform = self.devices[0].platform
+        self.acts_as = acts_as or acting_platform() or self.platform
         self.hosts = len({device.process_index for device in self.devices})
         mesh = Mesh(np.array(self.devices), (AXIS,))
         self.same = NamedSharding(mesh, PartitionSpec())
@@ -71,10 +79,20 @@ class Devices:
         shape = (len(self), size // len(self), *rest)
         return jax.ShapeDtypeStruct(shape, batch.dtype, sharding=self.parts)
 
-    def map(self, step, batches: int, *, donate: bool = True):
-        """Run `step` on all devices at once; `donate` lets it reuse the memory of its state."""
+    def traced(self, f, precision: str = "default"):
+        """`f` in the form for these devices, its products in this precision."""
+        emulated = self.acts_as != self.platform
+        return only(self.acts_as, f, emulated=emulated, precision=precision)
+
+    def map(self, step, batches: int, *, donate: bool = True, precision: str = "default"):
+        """Run `step` on all devices at once.
+
+        Args:
+          donate: the step may reuse the memory of its state.
+          precision: of matrix products and convolutions, one of `platforms.PRECISIONS`.
+        """
         return jax.pmap(
-            only(self.platform, step),
+            self.traced(step, precision),
             axis_name=AXIS,
             in_axes=(None, *[0] * batches),
             out_axes=None,

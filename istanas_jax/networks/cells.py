@@ -121,7 +121,7 @@ class Cell(nn.Module):
                 if paths is not None and not self._spared(op, stride):
                     y = paths[:, j, k, None, None, None].astype(y.dtype) * y
                 if coefficients is not None:
-                    y = coefficients[j, ranks[k]].astype(y.dtype) * y
+                    y = operations.weigh(coefficients[j, ranks[k]], y)
                 total = total + y
             states.append(fence(total))
         return jnp.concatenate([states[i] for i in self.concat], -1)

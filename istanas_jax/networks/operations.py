@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from istanas_jax.devices.platforms import by_platform
+from istanas_jax.devices.platforms import by_platform, product
 from istanas_jax.networks.batch_norm import Mode, Stats, batch_norm
 from istanas_jax.networks.kernels import avg_pool, depthwise_conv, max_pool
 from istanas_jax.space import layers
@@ -154,6 +154,16 @@ def halve(
     return jnp.concatenate([first, pointwise(later, odd)], -1)
 
 
+def weigh(weight: Float[Array, "..."], y: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
+    """An operation's output times its coefficient, or times an entry of a table.
+
+    The product is taken in float32 whatever the activations are: the gradient of the weight is a
+    sum over all pixels, and bfloat16 stops counting after a few hundred of them.
+    """
+    wide = jnp.promote_types(y.dtype, jnp.float32)
+    return (weight.astype(wide) * y.astype(wide)).astype(y.dtype)
+
+
 def relu(x):
     return jax.nn.relu(x)  # with gradient 0 at 0, as PyTorch
 
@@ -165,7 +175,8 @@ def pointwise(x: Float[Array, "B H W Cin"], w: Float[Array, "Cin Cout"]):
 
 @jax.custom_vjp
 def _pointwise(x, w):
-    return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[-1])
+    y = product(jnp.matmul, x.reshape(-1, x.shape[-1]), w)
+    return y.reshape(*x.shape[:-1], w.shape[-1])
 
 
 def _pointwise_bwd(residuals, g):
@@ -181,7 +192,8 @@ def _pointwise_bwd(residuals, g):
         return jnp.sum(products, 0)
 
     def at_once(x, g):
-        return jnp.einsum("bpc,bpd->cd", pixels(x), pixels(g), preferred_element_type=wide)
+        sums = partial(jnp.einsum, "bpc,bpd->cd", preferred_element_type=wide)
+        return product(sums, pixels(x), pixels(g))
 
     dw = by_platform(x, g, cpu=by_image, default=at_once)
     return _pointwise(g, w.T), dw.astype(w.dtype)
@@ -198,6 +210,10 @@ def conv(
 ):
     """Convolution padded by half the kernel, rounded down if it is even, on each side."""
     pad = [((k - 1) // 2,) * 2 for k in w.shape[:2]]
-    return lax.conv_general_dilated(
-        x, w.astype(x.dtype), strides, pad, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    convolve = partial(
+        lax.conv_general_dilated,
+        window_strides=strides,
+        padding=pad,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
+    return product(convolve, x, w.astype(x.dtype))

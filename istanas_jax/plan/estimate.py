@@ -1,16 +1,13 @@
 """Whether a run fits on given devices, and about how long it will take, before it is launched.
 
-The steps that the run would use are compiled for the devices: for TPU slices by the TPU
-compiler of libtpu, which needs no TPU. Nothing is executed and no data is read.
+The steps that the run would use are compiled for the devices: for TPU slices by the TPU compiler of
+libtpu, which needs no TPU, for GPUs by XLA's compiler for CUDA, which needs no GPU. Nothing is
+executed and no data is read.
 """
 
-import importlib.util
-import os
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,17 +18,16 @@ from istanas_jax.config.checks import check_config
 from istanas_jax.data.dataset import Dataset
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.networks.counting import count, count_supernet
+from istanas_jax.plan.gpu_hlo import GpuProgram
+from istanas_jax.plan.gpus import gpus, roofline_seconds
 from istanas_jax.plan.hlo import estimated_cycles, reduced_bytes
+from istanas_jax.plan.topologies import TPU_GHZ, memory_of, open_topology, quiet
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.outline import outline
 from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space import genotype
 
-# Per chip, by the start of a topology's name: GiB that a program may use, and the clock of its
-# cores, the published peak in bfloat16 over the multiply-adds of its matrix units in a cycle.
-TPU_MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-TPU_GHZ = {"v4": 1.05, "v5e": 1.5, "v5p": 1.75, "v6e": 1.75}
 # All devices of a CPU together, as `bench step` measured on 2 cores of an AMD EPYC.
 CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
 # Forward passes that a step is worth: a backward pass is two, or one if the weights need no
@@ -62,12 +58,12 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
     """Compile the steps of all phases for the topology.
 
     Args:
-      topology: `cpu:8`, or a TPU slice: generation and shape, `v5e:4x8`.
+      topology: `cpu:8`, GPUs of a kind, `a100:8`, or a TPU slice: generation and shape, `v5e:4x8`.
       say: called with a line about what is going on.
     """
     devices = open_topology(topology)
     check_config(config, len(devices))
-    memory = _memory(topology, len(devices))
+    memory = memory_of(topology, len(devices))
     dataset = outline(config.data)
     results = []
     for phase in _phases(config, dataset, devices):
@@ -87,61 +83,6 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
         "phases": results,
         "fits": all(phase["fits"] for phase in results),
     }
-
-
-def open_topology(name: str) -> Devices:
-    """The devices, real or not, of `cpu:N` or a TPU slice."""
-    platform, _, shape = name.partition(":")
-    if platform == "cpu" and re.fullmatch("[0-9]{1,3}", shape) and int(shape) > 0:
-        jax.config.update("jax_platforms", "cpu")
-        if jax.config.jax_num_cpu_devices != int(shape):
-            jax.config.update("jax_num_cpu_devices", int(shape))
-        return Devices()
-    if platform not in TPU_MEMORY or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
-        raise ValueError(
-            f"--topology {name} is neither cpu:N, N up to 999, nor a TPU slice such as v5e:4x8; "
-            f"generations: {', '.join(TPU_MEMORY)}"
-        )
-    from jax.experimental import topologies
-
-    jax.config.update("jax_platforms", "cpu")  # where what is not compiled for the slice happens
-    # Nobody to ask which TPU this machine has: it has none.
-    for key, value in (
-        ("TPU_SKIP_MDS_QUERY", "1"),
-        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
-        ("TPU_WORKER_HOSTNAMES", "localhost"),
-        ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
-    ):
-        os.environ.setdefault(key, value)
-    if importlib.util.find_spec("libtpu") is None:
-        raise ValueError("TPU plans need the TPU compiler: pip install -r requirements-tpu.txt")
-    try:
-        with _quiet():
-            found = topologies.get_topology_desc(platform="tpu", topology_name=name)
-    except Exception as error:
-        raise ValueError(f"there is no TPU slice {name}: {str(error).splitlines()[0]}") from None
-    return Devices(found.devices)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide what libtpu's C++ prints on the terminal when it starts."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
-
-
-def _memory(topology: str, devices: int) -> float:
-    """Bytes of memory that a device has."""
-    if topology.startswith("cpu"):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / devices
-    return TPU_MEMORY[topology.partition(":")[0]] * 2**30
 
 
 def _phases(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[Planned]:
@@ -202,12 +143,15 @@ def _measure(phase: Planned, topology: str, memory: float) -> dict:
     compiled, compile_seconds = _compile(lowered, phase.task.devices)
     results, program = _base(phase), compiled.as_text()
     needed = _bytes_needed(compiled)
-    if topology.startswith("cpu"):
-        all_devices = len(phase.task.devices)
-        seconds = results["multiply_adds"] * all_devices / CPU_MULTIPLY_ADDS_PER_SECOND
+    task, device = phase.task, topology.partition(":")[0]
+    if device == "cpu":
+        work = results["multiply_adds"] * len(task.devices)
+        seconds = work / CPU_MULTIPLY_ADDS_PER_SECOND
+    elif device in gpus():
+        results |= _gpu_figures(device, phase, program)
+        seconds = results["roofline_seconds"]
     else:
-        seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[topology.partition(":")[0]])
-    task = phase.task
+        seconds = estimated_cycles(program) / (1e9 * TPU_GHZ[device])
     return results | {
         "memory": needed,
         "fits": needed <= memory,
@@ -220,10 +164,22 @@ def _measure(phase: Planned, topology: str, memory: float) -> dict:
     }
 
 
+def _gpu_figures(gpu: str, phase: Planned, program: str) -> dict:
+    read, settings = GpuProgram(program), phase.task.config[phase.name]
+    moved, work = read.moved_bytes(), _base(phase)["multiply_adds"]
+    rounding = {"dtype": settings.dtype, "precision": settings.matmul_precision}
+    return {
+        "kernels": read.kernels(),
+        "transposes": read.transposes(),
+        "moved_bytes": moved,
+        "roofline_seconds": roofline_seconds(gpu, moved, work, **rounding),
+    }
+
+
 def _compile(lowered, devices: Devices) -> tuple[Any, float]:
     begin = time.perf_counter()
     try:
-        with _quiet():
+        with quiet():
             compiled = devices.compile(lowered)
     except jax.errors.JaxRuntimeError as error:
         used = re.search(r"Used ([\d.]+)([KMG]) of", str(error))
@@ -247,7 +203,7 @@ def _bytes_needed(compiled) -> int:
 
 def _largest_batch(config, topology, dataset, devices, phase: Planned, say) -> int:
     """The most images per chip that fit, a multiple of SMALLEST; 0 if none do."""
-    memory = _memory(topology, len(devices))
+    memory = memory_of(topology, len(devices))
 
     def fits(per_chip: int) -> bool:
         say(f"{phase.name}: trying {per_chip} images per chip ...")

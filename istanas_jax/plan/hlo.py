@@ -11,16 +11,16 @@ from math import prod
 
 def add_up(hlo: str, measure: Callable[[str], float]) -> float:
     """Add up a measure over a run: loops count by their turns, alternatives by their mean."""
-    computations = _computations(hlo)
+    found = computations(hlo)
 
     @cache
     def total(name: str) -> float:
-        return sum(measure(line) + inside(line) for line in computations[name])
+        return sum(measure(line) + inside(line) for line in found[name])
 
     def inside(line: str) -> float:
         if body := re.search(r" while\(.*\bbody=%?([\w.-]+)", line):
             condition = re.search(r"\bcondition=%?([\w.-]+)", line)[1]
-            return _turns(computations[condition]) * total(body[1])
+            return _turns(found[condition]) * total(body[1])
         if " conditional(" in line:
             listed = re.search(r"(?:branch_computations=\{([^}]*)\})", line)
             branches = (
@@ -37,7 +37,7 @@ def add_up(hlo: str, measure: Callable[[str], float]) -> float:
     return total("ENTRY")
 
 
-def _computations(hlo: str) -> dict[str, list[str]]:
+def computations(hlo: str) -> dict[str, list[str]]:
     """The instructions of each computation, by name; the first to run is ENTRY."""
     found: dict[str, list[str]] = {}
     for line in hlo.splitlines():

@@ -26,6 +26,7 @@ def provenance(devices: Devices) -> dict:
         "commit": commit(),
         "devices": f"{len(devices)} x {devices.devices[0].device_kind}",
         "hosts": devices.hosts,
+        "acts_as": devices.acts_as,
     }
 
 

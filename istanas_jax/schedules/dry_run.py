@@ -23,6 +23,7 @@ def dry_run(config: ConfigDict, path: str | os.PathLike) -> str:
         f"{dataset.classes} classes",
         *(_phase(config, dataset, phase) for phase in found),
         f"on {len(devices)} x {devices.platform}"
+        + (f" acting as {devices.acts_as}" if devices.acts_as != devices.platform else "")
         + (f", {gibibytes(free)} of memory free" if free is not None else ""),
         "nothing was written: without --dry-run it begins",
     ]

@@ -15,7 +15,9 @@ from ml_collections import ConfigDict
 
 from istanas_jax.data.augmentation import normalise
 from istanas_jax.look.ascii_cells import describe_cells
+from istanas_jax.networks import agreement
 from istanas_jax.networks.absorption import absorb
+from istanas_jax.networks.agreement import Agreement
 from istanas_jax.networks.supernet.static import select_params, select_stats
 from istanas_jax.runs.loop import fit
 from istanas_jax.runs.once import add_seconds, once
@@ -28,12 +30,9 @@ from istanas_jax.schedules.results import accuracies, write_architecture, write_
 from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.training.errors import TrainingError
 from istanas_jax.training.search_accuracy import read_search
 from istanas_jax.training.states import SearchState, TrainState
 
-# Largest difference of logits that absorption may make: float32 products in another order.
-TOLERANCE = 1e-4
 COMPARED = 64  # images whose logits are compared before and after
 
 
@@ -55,6 +54,7 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
             "genotype": found["genotype"],
             "parameters": task.parameters,
             "absorption_difference": training["absorption_difference"],
+            "absorption_warning": training.get("absorption_warning"),
             "search": found,
             "seconds": {"search": add_seconds([found]), "train": add_seconds([training])},
         }
@@ -105,27 +105,33 @@ def _train(
     coefficients: Float[Array, "cells nodes s"],
     session: Session,
 ) -> dict:
-    """Train with the architecture fixed, absorb, and read the test split, the only time."""
+    """Train with the architecture fixed, absorb, and read the test split, the only time.
+
+    The network is saved before it is judged: a comparison that fails is told and recorded, and
+    costs nobody a finished training.
+    """
     state, seconds = fit(task, start, session)
     after = jax.device_get(state)
     after = after.replace(params=absorb(task.net, after.params, coefficients))
     absorbed = make_trained(task.net, after.params, after.stats, task.dataset)
-    difference = compare_logits(task, state, absorbed, coefficients)
-    if not difference < TOLERANCE:
-        raise TrainingError(f"absorption changes logits by {difference:.2g}")
-    session.say(
-        f"{task.name}: the coefficients are in the batch norms, logits differ {difference:.1e}"
-    )
     save_trained(session.workdir.path, absorbed)
+    found = compare_logits(task, state, absorbed, coefficients)
+    warning = None if found.holds else f"absorption changes the logits {found}"
+    session.say(
+        f"{task.name}: the coefficients are in the batch norms, logits differ "
+        f"{found.difference:.1e}" + (f"\nwarning: {warning}" if warning else "")
+    )
     plain = TrainTask(task.config, task.dataset, task.devices, task.net, name="train")
     test = plain.evaluate(task.devices.replicate(after), task.dataset.test())
     result = {"seed": task.seed, **task.origin, "seconds": seconds}
-    result["absorption_difference"] = difference
+    result |= {"absorption_difference": found.difference, "absorption_warning": warning}
     return result | {f"test_{key}": value for key, value in test.items()}
 
 
-def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, coefficients) -> float:
-    """Largest difference of logits, in evaluation mode, with coefficients and after absorption."""
+def compare_logits(
+    task: TrainTask, state: TrainState, absorbed: Trained, coefficients
+) -> Agreement:
+    """Compare logits, in evaluation mode, with coefficients and after absorption."""
     dataset = task.dataset
     some = np.arange(min(COMPARED, len(dataset.train)))
     images, _ = next(dataset.train.batches([some], seed=None))
@@ -135,7 +141,6 @@ def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, coeffi
     stats = {k: v for k, v in stats.items() if k != "auxiliary"}
     net = absorbed.net
 
-    @jax.jit
     def logits(x):
         before = net.apply(
             {"params": params, "batch_stats": stats}, x, train=False, coefficients=coefficients
@@ -143,5 +148,5 @@ def compare_logits(task: TrainTask, state: TrainState, absorbed: Trained, coeffi
         after = net.apply(absorbed.variables, x, train=False)
         return before[0], after[0]
 
-    before, after = logits(x)
-    return float(jnp.max(jnp.abs(before - after)))
+    before, after = jax.jit(task.devices.traced(logits, agreement.PRECISION))(x)
+    return agreement.compare(after, before, net.dtype)

@@ -78,10 +78,12 @@ class Search(Watched):
         devices, method = self.devices, self.method
         fixed = {"net": self.net, "recipe": recipe, "method": method}
         step = partial(self.update, sgd=self.sgd, adam=self.adam, **fixed)
-        self.step = devices.map(step, 2 * self.batches_per_step)
+        precision = self.config.search.matmul_precision
+        self.step = devices.map(step, 2 * self.batches_per_step, precision=precision)
         self._compiled = False
         method.define_programs(self)
-        self.evaluate = Evaluator(partial(evaluate_search, **fixed), self.batch, devices)
+        evaluate = partial(evaluate_search, **fixed)
+        self.evaluate = Evaluator(evaluate, self.batch, devices, precision=precision)
 
     def run(self, number: int, session: Session) -> dict:
         """Do one search, or what is left of it; return the genotype found and its accuracy."""

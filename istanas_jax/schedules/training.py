@@ -57,12 +57,14 @@ class TrainTask:
         self.step = devices.map(
             partial(train_step, net=net, sgd=self.sgd, recipe=recipe, coefficients=coefficients),
             2,
+            precision=phase.matmul_precision,
         )
         self._compiled = False
         self.evaluate = Evaluator(
             partial(evaluate, net=net, recipe=recipe, coefficients=coefficients),
             self.batch,
             devices,
+            precision=phase.matmul_precision,
         )
 
     def run(self, number: int, session: Session) -> dict:

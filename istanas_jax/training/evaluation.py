@@ -11,9 +11,9 @@ from istanas_jax.training.states import TestTotals, Totals
 class Evaluator:
     """Evaluates any images and any state of fixed shapes; compiled once."""
 
-    def __init__(self, step, batch: int, devices: Devices):
+    def __init__(self, step, batch: int, devices: Devices, *, precision: str = "default"):
         self.batch, self.devices = batch, devices
-        self.step = devices.map(step, 3, donate=False)
+        self.step = devices.map(step, 3, donate=False, precision=precision)
 
     def compile(self, state, batch: list[jax.ShapeDtypeStruct]) -> None:
         """Compile now and not at the first call; `batch` has images and labels."""

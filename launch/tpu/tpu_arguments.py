@@ -69,6 +69,11 @@ PATTERNS = {  # option: what it must look like, and an example
     "subnetwork": (r"[a-z][-a-z0-9_.:/]*", "the name of a subnetwork"),
     "service_account": (r"[^@\s]+@[^@\s]+\.[^@\s]+", "the address of a service account"),
 }
+# Flags of `queued-resources create` that this program gives by itself.
+OWN_FLAGS = (
+    "node-id", "accelerator-type", "runtime-version", "labels", "spot", "network", "subnetwork",
+    "service-account", "zone", "project", "quiet",
+)  # fmt: skip
 BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]/[^\s*?\[\]#]*[^\s*?\[\]#/]/?"
 JOBS = ("run", "search", "retrain")  # the commands that work in a folder
 
@@ -93,6 +98,10 @@ def parser() -> argparse.ArgumentParser:
     add("--spot", action="store_true", help="cheaper, may be preempted, is then created again")
     for name in ("network", "subnetwork", "service-account"):
         add(f"--{name}", help="of the slice; default: gcloud's")
+    add("--create-flag", action="append", default=[], metavar="FLAG", help="another flag for "
+        "creating the slice, as --create-flag=--reserved; may be given several times")  # fmt: skip
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable of "
+        "the job, as LIBTPU_INIT_ARGS or XLA_FLAGS; may be given several times")  # fmt: skip
     add("--fetch", metavar="DIR", help="bring the job's workdir here when it has ended")
     add("--delete", action="store_true", help="delete the slice when the job has ended, also if it "
         "failed; without a job: now")  # fmt: skip
@@ -148,6 +157,14 @@ def problems(args: argparse.Namespace) -> list[str]:
         found.append(f"--every {args.every} is not a number of seconds above 0.")
     if args.restarts < 0:
         found.append(f"--restarts {args.restarts} is below 0.")
+    for flag in args.create_flag:
+        if not re.fullmatch(r"--[a-z][-a-z0-9]*(=[^\0]*)?", flag):
+            found.append(f"--create-flag {flag!r} is not a flag, as --create-flag=--reserved.")
+        elif flag[2:].partition("=")[0] in OWN_FLAGS:
+            found.append(f"--create-flag {flag!r} is given by this program, from its own options.")
+    for variable in args.env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*=[^\0]*", variable):
+            found.append(f"--env {variable!r} is not NAME=VALUE.")
     found += _accelerator_problems(args)
     found += _job_problems(args) if args.job else []
     if args.job and args.stop:

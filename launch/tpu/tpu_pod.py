@@ -48,7 +48,7 @@ class Pod:
         self.slice = slice_
         self.say = say
         self.sleep = sleep
-        self.key = hashlib.sha256("\0".join(args.job).encode()).hexdigest()[:12]
+        self.key = hashlib.sha256("\0".join([*args.env, *args.job]).encode()).hexdigest()[:12]
         self.in_touch = False  # gcloud has worked once
         self.started = False  # the job, by this or an earlier call
         self.offset = 0  # bytes of the first host's output that have been shown

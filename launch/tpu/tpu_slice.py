@@ -127,6 +127,7 @@ class Slice:
         for name in ("network", "subnetwork", "service_account"):
             if value := getattr(args, name):
                 flags.append(f"--{name.replace('_', '-')}={value}")
+        flags += args.create_flag
         self.shell.run(self._gcloud("queued-resources", "create", args.name, *flags))
 
     def delete(self) -> None:
@@ -151,8 +152,10 @@ class Slice:
         )
 
     def worker(self, *words: str, worker: str = "all") -> bytes:
-        """Run a command of tpu_worker.sh."""
-        return self.ssh(shlex.join(["bash", WORKER, *words]), worker)
+        """Run a command of tpu_worker.sh, with the environment of the job if it starts it."""
+        variables = self.args.env if words[0] == "start" else []
+        begin = ["env", *variables] if variables else []
+        return self.ssh(shlex.join([*begin, "bash", WORKER, *words]), worker)
 
     def status(self) -> list[tuple[str, str]]:
         """Key and state of the job on every host; empty before anything was copied there."""

@@ -104,6 +104,10 @@ WAYS = {
     "python -m istanas_jax plan --config imagenet_one_stage --topology v5e:4x8": Way(
         reason="the TPU compiler is not in requirements.txt; tests/plan plans for CPUs"
     ),
+    "python -m istanas_jax plan --config cifar10_two_stage --topology a100:8": Way(
+        reason="the CUDA compiler is not in requirements.txt; tests/plan reads its programs"
+    ),
+    "bash launch/check_cuda.sh": Way(reason="it installs the CUDA compiler, of some gigabytes"),
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
     # Results
     "python -m istanas_jax bench docs": Way(more="--only ISTA_twostage"),

@@ -37,6 +37,12 @@ from tpu_cloud import JOB, POD, SLICE
         ([*POD, "--", "--help"], ["the job begins with '--help'"]),
         ([*SLICE, "--stop", "--fetch", "x"], ["--fetch needs a job"]),
         ([*POD, "--stop", "--", *JOB], ["--stop starts nothing"]),
+        (
+            [*POD, "--create-flag", "reserved", "--create-flag=--labels=a=b", "--env", "X", "--",
+             *JOB],
+            ["--create-flag 'reserved' is not a flag", "'--labels=a=b' is given by this program",
+             "--env 'X' is not NAME=VALUE"],
+        ),
     ],
 )  # fmt: skip
 def test_everything_wrong_is_said_at_once(cloud, arguments, sentences):

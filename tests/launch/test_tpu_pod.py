@@ -39,6 +39,22 @@ def test_dry_run_prints_what_the_real_run_does_and_does_nothing(cloud):
             real = real[real.index(command) :]
 
 
+def test_further_flags_and_variables_reach_the_slice_and_the_job(cloud):
+    flags = ["--create-flag=--reserved", "--create-flag=--metadata=a=b c"]
+    variables = ["--env", "XLA_FLAGS=--one --two", "--env", "GREETING=it's me"]
+    out, _ = cloud.run("--dry-run", *POD, *flags, *variables, "--", *JOB)
+    commands = [shlex.split(line) for line in out.splitlines()]
+    (create,) = (command for command in commands if "create" in command)
+    assert {"--reserved", "--metadata=a=b c"} < set(create)
+    (start,) = (shlex.split(command[-1]) for command in commands if " start " in command[-1])
+    assert start[0] == "--command=env"
+    assert start[1:3] == ["XLA_FLAGS=--one --two", "GREETING=it's me"]
+    assert start[-len(JOB) :] == JOB
+    cloud.run(*POD, *flags, *variables, "--", *JOB)
+    (created,) = (call for call in cloud.calls() if "create" in call)
+    assert {"--reserved", "--metadata=a=b c"} < set(created)
+
+
 def without_folder(command: list[str]) -> list[str]:
     """The archive's folder is another one every time."""
     return [re.sub(r"^/.*/(istanas_pod\.tar\.gz)$", r"\1", word) for word in command]

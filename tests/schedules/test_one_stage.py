@@ -14,6 +14,7 @@ from places import ROOT
 
 from istanas_jax.config.files import load_config
 from istanas_jax.methods.ista import IstaState, epoch_step
+from istanas_jax.networks import agreement
 from istanas_jax.networks.target_net import init_target
 from istanas_jax.runs import loop, metrics
 from istanas_jax.runs.folder import REPLAY
@@ -267,3 +268,13 @@ def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, ca
 def _found():
     genotype = random_genotype(0, num_nodes=2).to_dict()
     return {"genotype": genotype, "coefficients": np.ones((2, 2, 2)).tolist(), "epochs": 4}
+
+
+def test_a_failed_comparison_costs_nobody_the_training(tmp_path, monkeypatch, capsys):
+    """The network is saved, the result written, and both the page and the screen are told."""
+    monkeypatch.setitem(agreement.TOLERANCE, "float32", -1.0)
+    result = one_stage.run(tiny(), tmp_path / "run")
+    assert "absorption changes the logits by" in result["absorption_warning"]
+    assert "warning: absorption changes the logits by" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert load_trained(tmp_path / "run").net.genotype.to_dict() == result["genotype"]

@@ -1,12 +1,13 @@
 """Depthwise convolution."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from istanas_jax.devices.platforms import product
 from istanas_jax.networks.kernels import windows
 from istanas_jax.networks.kernels.sums import grouped_sums
 
@@ -23,15 +24,15 @@ def depthwise_conv(
 @cache
 def _depthwise(stride: int, dilation: int) -> Callable[..., Array]:
     def native(x, w):
-        return lax.conv_general_dilated(
-            x,
-            w[:, :, None, :],
+        convolve = partial(
+            lax.conv_general_dilated,
             window_strides=(stride, stride),
             padding=[(dilation * (k - 1) // 2,) * 2 for k in w.shape[:2]],
             rhs_dilation=(dilation, dilation),
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
             feature_group_count=x.shape[-1],
         )
+        return product(convolve, x, w[:, :, None, :])
 
     def shifted(x, w):
         def weighted_sum(padded, w):

@@ -162,7 +162,7 @@ def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec
     if passing is not None:
         y = edge.x[..., spec.op_channels :]
         y = _halved_by_max(y) if stride == 2 else y
-        passing = passing + edge.weight.astype(y.dtype) * y
+        passing = passing + operations.weigh(edge.weight, y)
     return (mixed, passing), jnp.stack(moments)
 
 
@@ -172,7 +172,7 @@ def _weighted_op(op: str, x, weights, stats, weight, *, key, rate, stride: int, 
     if rate is not None and BY_NAME[op].is_identity(stride):
         kept = jax.random.bernoulli(key, 1 - rate, y.shape)
         y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
-    return weight.astype(y.dtype) * y, seen
+    return operations.weigh(weight, y), seen
 
 
 def _zeros(x: Float[Array, "B H W C"], spec: CellSpec):

@@ -145,7 +145,7 @@ def _forward(static, x0, x1, vectors, coefficients, slots, stats):
                 node, batch = carry
                 x = _read(states, slot.predecessor, group)
                 y, moments = operation(x, vectors[t], stats[t])
-                node = node + coefficients[t].astype(y.dtype) * y
+                node = node + operations.weigh(coefficients[t], y)
                 return node, lax.dynamic_update_index_in_dim(batch, moments, t, 0)
 
             return run
@@ -180,7 +180,7 @@ def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, we
             def run(carry):
                 grads, dvectors, dcoefficients = carry
                 x = _read(states, slot.predecessor, group)
-                f = lambda x, v, w: w.astype(x.dtype) * operation(x, v, stats[t])[0]  # noqa: E731
+                f = lambda x, v, w: operations.weigh(w, operation(x, v, stats[t])[0])  # noqa: E731
                 if weights_move:
                     _, vjp = jax.vjp(f, x, vectors[t], coefficients[t])
                     dx, dvector, dcoefficient = vjp(dnode)
