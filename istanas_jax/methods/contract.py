@@ -106,7 +106,7 @@ class Method(StepRules):
 
     def compile(self, search, state: SearchState) -> None:
         devices = search.devices
-        self._snapshot = devices.compile(self._snapshot.lower(state.arch))
+        self._snapshot = devices.compile(self._snapshot.lower(state.arch), hot=False)
 
     def begin_search(self) -> None:
         """Forget the previous search: another one follows."""
@@ -163,7 +163,7 @@ class Method(StepRules):
 
     def outcome(self, search, state: SearchState) -> dict:
         """The result of a search: support, coefficients, frozen nodes, loss and accuracy."""
-        shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
+        shown = jax.device_get(self._snapshot(state.arch))
         measured = search.evaluate(state, search.monitored)
         return {
             "support": shown["support"],

@@ -28,10 +28,9 @@ from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,
     Freezing,
-    Recovery,
     coefficients,
+    draw_architecture,
     draw_support,
-    init_architecture,
     move,
     settled,
     straight_coefficients,
@@ -99,10 +98,7 @@ class Ista(Method):
         return after_warmup(self.warmup, self.steps_per_epoch, step)
 
     def init_variables(self, key: jax.Array) -> ArchState:
-        return self._first(key).arch
-
-    def _first(self, key: jax.Array) -> Recovery:
-        return init_architecture(key, self.coding, sigma=self.settings.sigma)
+        return draw_architecture(key, self.coding, sigma=self.settings.sigma)
 
     def trainable(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
         return arch.b
@@ -165,10 +161,14 @@ class Ista(Method):
     def compile(self, search, state: IstaState) -> None:
         super().compile(search, state)
         compile_ = search.devices.compile
-        of = state.arch, state.uncertified
-        self._recover = compile_(self._recover.lower(of, self._device_numbers))
-        self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
-        self._freeze = compile_(self._freeze.lower(state))
+        self._compile_recovery(search.devices, (state.arch, state.uncertified))
+        self._distance = compile_(self._distance.lower(state.arch, state.z_epoch), hot=False)
+        self._freeze = compile_(self._freeze.lower(state), hot=False)
+
+    def _compile_recovery(self, devices, of: tuple[ArchState, Array]) -> None:
+        """Compile the recovery once: the first of a search is the same program as the others."""
+        if not isinstance(self._recover, jax.stages.Compiled):
+            self._recover = devices.compile(self._recover.lower(of, self._device_numbers))
 
     def begin_search(self) -> None:
         super().begin_search()
@@ -177,10 +177,14 @@ class Ista(Method):
         self._next: Recovered | None = None  # a recovery that the end of an epoch has already done
 
     def first_variables(self, search, key: jax.Array) -> ArchState:
-        recovery = jax.jit(self._first)(key)
-        if not recovery.certified:
+        drawn = super().first_variables(search, key)
+        of = search.devices.replicate((drawn, jnp.zeros((), jnp.int32)))
+        self._compile_recovery(search.devices, of)
+        (arch, uncertified), _ = self._recover(of, self._device_numbers)
+        if uncertified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
-        return self._told(search, *self._within_budget(recovery.arch))
+        arch = jax.tree.map(jnp.asarray, jax.device_get(arch))
+        return self._told(search, *self._within_budget(arch))
 
     def _within_budget(self, arch: ArchState) -> tuple[ArchState, int]:
         """Replace the support by one within the budget; also return how many nodes changed."""

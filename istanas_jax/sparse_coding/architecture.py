@@ -61,20 +61,24 @@ class Coding:
     whole_distance: bool = True  # between all of two z, or only between what is kept of them
 
 
-def init_architecture(key: jax.Array, coding: Coding, *, sigma: float) -> Recovery:
-    """Algorithm 1, input: sample A, draw b = sigma N(0, 1), and recover the first z."""
+def draw_architecture(key: jax.Array, coding: Coding, *, sigma: float) -> ArchState:
+    """Algorithm 1, input: sample A and draw b = sigma N(0, 1); z is 0 until it is recovered."""
     key_A, key_b = jax.random.split(key)
     A = lasso.sample_measurement_matrices(key_A, coding.nodes, coding.m, columns=coding.columns)
     b = sigma * jax.random.normal(key_b, A.shape[:-1])
     z = jnp.zeros(A.shape[:2] + A.shape[3:])
-    arch = ArchState(
+    return ArchState(
         b=b,
         A=A,
         z=z,
         support=lasso.top_support(z, coding.s),
         frozen=jnp.zeros(A.shape[:2], bool),
     )
-    return recover(arch, coding)
+
+
+def init_architecture(key: jax.Array, coding: Coding, *, sigma: float) -> Recovery:
+    """Draw an architecture and recover its first z."""
+    return recover(draw_architecture(key, coding, sigma=sigma), coding)
 
 
 def recover(arch: ArchState, coding: Coding) -> Recovery:
