@@ -111,10 +111,12 @@ def _add_prepare(commands) -> None:
 def _add_export(commands) -> None:
     export = commands.add_parser(
         "export",
-        help="take a trained network away: StableHLO, safetensors, PyTorch names",
+        help="take a trained network away: StableHLO, ONNX, PyTorch, safetensors",
         description="Writes the trained network of a finished run as genotype.json, "
-        "weights.safetensors, model.stablehlo (runs with jax and flatbuffers alone) and "
-        "pytorch_state.npz; each is read again and its logits compared.",
+        "weights.safetensors, model.stablehlo (runs with jax and flatbuffers alone; a program, "
+        "which jax promises to load for 6 months), network.py with pytorch_state.npz (runs with "
+        "torch alone) and, where the extra `onnx` is installed, model.onnx; each is read again and "
+        "its logits compared.",
     )
     export.add_argument("workdir", metavar="WORKDIR", help="folder of a finished run")
     export.add_argument(
@@ -128,6 +130,12 @@ def _add_export(commands) -> None:
         default=0,
         metavar="N",
         help="which trained network, from 0",
+    )
+    export.add_argument(
+        "--opset", type=int, metavar="N", help="of model.onnx; default: 17, read since 2022"
+    )
+    export.add_argument(
+        "--bench", action="store_true", help="time each program of the export on this machine"
     )
     export.set_defaults(run=_export)
 
@@ -213,9 +221,12 @@ def _prepare(args) -> int:
 
 
 def _export(args) -> int:
-    from istanas_jax.deploy import export
+    from istanas_jax.deploy import export, export_texts, latency
 
-    print(export.table(export.export(args.workdir, args.out, run=args.number, fold=args.fold)))
+    options = {"run": args.number, "fold": args.fold, "opset": args.opset}
+    print(export_texts.table(export.export(args.workdir, args.out, **options)))
+    if args.bench:
+        print(f"\n{latency.table(latency.measure(args.out))}")
     return 0
 
 

@@ -54,6 +54,7 @@ WAYS = {
     "python -m istanas_jax inspect runs/digits": AS_TYPED,
     "python -m istanas_jax judge ISTA_twostage random:0": AS_TYPED,
     "python -m istanas_jax export runs/digits --out digits_net": AS_TYPED,
+    "python -m istanas_jax export runs/digits --out digits_net --bench": AS_TYPED,
     "python -m istanas_jax predict digits_net examples/digit.png": AS_TYPED,
     "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
     "python -m istanas_jax run --config cifar10_two_stage --workdir runs/two_stage": REHEARSED,
