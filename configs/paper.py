@@ -114,6 +114,20 @@ def adam(learning_rate: float) -> ConfigDict:
     )
 
 
+def transfer() -> ConfigDict:
+    """Ours: how a training that starts from another network's weights treats its parts."""
+    return ConfigDict(
+        {
+            "source": "",  # a run's folder: `retrain --from` sets it
+            "run": 0,  # which of its trained networks
+            "head": "new",  # or "kept", for the same classes
+            "stem_rate": 0.1,  # times weights.learning_rate; 0: frozen
+            "cells_rate": 0.1,
+            "head_rate": 1.0,
+        }
+    )
+
+
 def stop() -> ConfigDict:
     """Ours: when a search ends before its epochs are over; 0 is never."""
     return ConfigDict(

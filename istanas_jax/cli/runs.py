@@ -79,13 +79,20 @@ def _add_retrain(commands) -> None:
         commands,
         "retrain",
         "the second half: train a given cell and test it",
-        "Trains a genotype from scratch as the `train` part of the config says, and reads the "
-        "test split once.",
+        "Trains a genotype as the `train` part of the config says, and reads the test split once: from "
+        "scratch, or with --from the network of another run on other images.",
         dry_run=True,
     )
     retrain.add_argument(
         "--genotype",
         help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
+    )
+    retrain.add_argument(
+        "--from",
+        dest="source",
+        metavar="RUN",
+        help="start from the trained network in this run's folder, with a new head; the config "
+        "must have a part train.transfer, as configs/transfer.py has",
     )
     retrain.add_argument(
         "--one-stage", action="store_true", help="add the batch norms of one-stage cells"
@@ -169,10 +176,16 @@ def _search(args) -> int:
 
 
 def _retrain(args) -> int:
-    from istanas_jax.schedules import retrain
+    from istanas_jax.schedules import retrain, transfer
 
+    config = _config(args)
+    if args.source is not None:
+        given = [override.removeprefix("--config.").split("=")[0] for override in args.overrides]
+        if args.genotype or args.one_stage:
+            raise ValueError("--from brings its cells: leave out --genotype and --one-stage")
+        config = transfer.take(config, args.source, given)
     options = {"one_stage": args.one_stage, "runs": args.runs}
-    config = retrain.config_for(_config(args), args.genotype, **options)
+    config = retrain.config_for(config, args.genotype, **options)
     return run_job(args, config, {"retrain": retrain.run})
 
 

@@ -100,6 +100,10 @@ TABLE = {
     #
     "train.drop_path": FRACTION,
     "train.one_stage_norms": YES_OR_NO,
+    "train.transfer.source": TEXT,
+    "train.transfer.run": whole(0, 10_000),
+    "train.transfer.head": one_of("new", "kept"),
+    "train.transfer.{stem,cells,head}_rate": number(0, 100),
     #
     "search.method": METHOD,
     "search.drop_path": Rule(lambda _: False, "left out: a search drops no paths"),
@@ -191,6 +195,7 @@ OPTIONAL = {
     "data.workers",
     "data.division_seed",
     "search.drop_path",
+    *(key for key in BOUNDS if key.startswith("train.transfer.")),
 }
 
 

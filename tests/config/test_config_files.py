@@ -28,6 +28,7 @@ def test_all_configs_are_there():
         "imagenet_one_stage",
         "imagenet_retrain",
         "images",
+        "transfer",
     ]
 
 

@@ -69,6 +69,8 @@ WAYS = {
     "--config.data.name=imagenet --workdir runs/imagenet": Way(
         "tiny", "--config.data.classes=2", rehearsed=True
     ),
+    "python -m istanas_jax retrain --config transfer --from runs/digits "
+    "--config.data.name=my_images --workdir runs/transfer": Way("tiny"),
     # The guide: other search methods, and comparing them
     "python -m istanas_jax run --config cifar10_two_stage "
     "--config.search.method=pc_darts --workdir runs/pc_darts": REHEARSED,
