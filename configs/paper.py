@@ -144,6 +144,16 @@ def checkpoint() -> ConfigDict:
     return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep_last": 2})
 
 
+def log() -> ConfigDict:
+    """Where measurements go besides the run's own files."""
+    return ConfigDict(
+        {
+            "writer": "",  # "wandb" or "mlflow": to this service too
+            "profile": "",  # "10:20" records steps 10 to 20 of each phase; --profile sets it
+        }
+    )
+
+
 def ours(config: ConfigDict) -> None:
     """The search that finds good cells in minutes: what differs from the paper, all of it.
 

@@ -20,6 +20,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data.update({"name": "", "classes": 0, "image_size": 0})  # to be given; 0: as found
     config.data.update({"holdout_fraction": 0.0, "test_fraction": 0.2})
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     config.train = paper.target_network()  # cells, channels, stem: those of the network taken
     config.train.update({"auxiliary_weight": 0.0, "cutout": 0, "drop_path": 0.0})

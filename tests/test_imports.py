@@ -40,6 +40,8 @@ ONLY_IN = {
     "safetensors": {"deploy.export"},
     "scipy": {"judge.fit", "studies.stats"},
     "torch": {"deploy.pytorch_source", "deploy.latency"},  # only where it is installed
+    "wandb": {"runs.writers.wandb"},
+    "mlflow": {"runs.writers.mlflow"},
     "onnx": {"deploy.onnx_model"},
     "onnxruntime": {"deploy.onnx_model", "deploy.latency"},
     "tensorflow": set(),

@@ -35,6 +35,12 @@ def add_job(commands, name: str, summary: str, description: str, *, dry_run: boo
             action="store_true",
             help="check config, folder, images and memory, say what would be done, and end",
         )
+    job.add_argument(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="record these steps of each phase with jax.profiler, in WORKDIR/profile; for example "
+        "10:20",
+    )
     hosts = job.add_argument_group(
         "several hosts", "The same command on each; TPU pods and Slurm need none of these."
     )
@@ -206,6 +212,10 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
             f"the schedule of {args.config} is {config.schedule}; this command knows "
             f"{', '.join(drivers)}"
         )
+    if args.profile:
+        with config.unlocked():
+            config.log = ConfigDict({"writer": ""} | dict(config.get("log", {})))
+            config.log.profile = args.profile
     if getattr(args, "dry_run", False):
         from istanas_jax.schedules.dry_run import dry_run
 

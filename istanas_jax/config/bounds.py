@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.ranges import (
     EVERY,
     FRACTION,
+    STEPS,
     TEXT,
     YES_OR_NO,
     Rule,
@@ -39,6 +40,7 @@ class ConfigError(ValueError):
     """A config that cannot be used, said in one sentence."""
 
 
+WRITERS = ("wandb", "mlflow")  # services that metrics can go to
 METHOD = one_of(*METHODS)
 EPOCHS = whole(1, 100_000)
 WARMUP = whole(0, 100_000)
@@ -73,6 +75,9 @@ TABLE = {
     "checkpoint.every_minutes": positive(10**6),
     "checkpoint.every_steps": whole(0, 10**9),
     "checkpoint.keep_last": whole(1, 10_000),
+    #
+    "log.writer": Rule(lambda value: value in ("", *WRITERS), "empty, wandb or mlflow"),
+    "log.profile": STEPS,
     #
     "architecture.nodes": whole(2, 12),  # one node alone has no connection inside its cell
     "architecture.s": whole(1, 14),  # the first node has 2 predecessors and 7 operations
@@ -172,7 +177,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 BOUNDS = {key: rule for pattern, rule in TABLE.items() for key in _expanded(pattern)}
-PARTS = ("data", "checkpoint", "architecture", "search", "train")
+PARTS = ("data", "checkpoint", "log", "architecture", "search", "train")
 # Parts and keys that a schedule or a search method does not read.
 NOT_READ = {
     "retrain": ("architecture", "search"),
@@ -195,7 +200,7 @@ OPTIONAL = {
     "data.workers",
     "data.division_seed",
     "search.drop_path",
-    *(key for key in BOUNDS if key.startswith("train.transfer.")),
+    *(key for key in BOUNDS if key.startswith(("train.transfer.", "log."))),
 }
 
 

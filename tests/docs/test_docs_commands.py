@@ -50,6 +50,7 @@ WAYS = {
     "bash launch/test.sh": Way(reason="it is this suite"),
     "python -m istanas_jax --help": AS_TYPED,
     "python -m istanas_jax run --config digits --workdir runs/digits": DIGITS,
+    "python -m istanas_jax run --config digits --workdir runs/profiled --profile 10:20": DIGITS,
     "python -m istanas_jax report runs/digits": AS_TYPED,
     "python -m istanas_jax inspect runs/digits": AS_TYPED,
     "python -m istanas_jax judge ISTA_twostage random:0": AS_TYPED,
