@@ -85,8 +85,8 @@ def _add_retrain(commands) -> None:
         commands,
         "retrain",
         "the second half: train a given cell and test it",
-        "Trains a genotype as the `train` part of the config says, and reads the test split once: from "
-        "scratch, or with --from the network of another run on other images.",
+        "Trains a genotype as the `train` part of the config says, and reads the test split once: "
+        "from scratch, or with --from the network of another run on other images.",
         dry_run=True,
     )
     retrain.add_argument(
