@@ -16,6 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "retrain", "seed": 0, "genotype": "ISTA_twostage"})
     config.data = paper.cifar10()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96, "runs": 1, "one_stage_norms": False})

@@ -16,6 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.cifar10()
     config.architecture = paper.architecture()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     config.search = paper.network()
     config.search.update(

@@ -32,6 +32,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     config.architecture = paper.architecture()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     small = {"cells": 3, "channels": 16, "auxiliary_weight": 0.0, "cutout": 0}
     config.search = paper.network()

@@ -16,6 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.data = paper.imagenet()
     config.architecture = paper.architecture()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     network = {
         "stem": "imagenet",  # supplement: three stride-2 convolutions, 224 to 28 pixels

@@ -16,6 +16,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "retrain", "seed": 0, "genotype": "ISTA_ImageNet"})
     config.data = paper.imagenet()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     config.train = paper.target_network()
     config.train.update(

@@ -30,6 +30,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
     config.architecture = paper.architecture()
     config.checkpoint = paper.checkpoint()
+    config.log = paper.log()
 
     config.search = paper.network()
     config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0})

@@ -114,6 +114,20 @@ def adam(learning_rate: float) -> ConfigDict:
     )
 
 
+def transfer() -> ConfigDict:
+    """Ours: how a training that starts from another network's weights treats its parts."""
+    return ConfigDict(
+        {
+            "source": "",  # a run's folder: `retrain --from` sets it
+            "run": 0,  # which of its trained networks
+            "head": "new",  # or "kept", for the same classes
+            "stem_rate": 0.1,  # times weights.learning_rate; 0: frozen
+            "cells_rate": 0.1,
+            "head_rate": 1.0,
+        }
+    )
+
+
 def stop() -> ConfigDict:
     """Ours: when a search ends before its epochs are over; 0 is never."""
     return ConfigDict(
@@ -128,6 +142,16 @@ def stop() -> ConfigDict:
 def checkpoint() -> ConfigDict:
     """All ours."""
     return ConfigDict({"every_minutes": 10.0, "every_steps": 0, "keep_last": 2})
+
+
+def log() -> ConfigDict:
+    """Where measurements go besides the run's own files."""
+    return ConfigDict(
+        {
+            "writer": "",  # "wandb" or "mlflow": to this service too
+            "profile": "",  # "10:20" records steps 10 to 20 of each phase; --profile sets it
+        }
+    )
 
 
 def ours(config: ConfigDict) -> None:

@@ -39,7 +39,11 @@ ONLY_IN = {
     "matplotlib": {"look.curves", "studies.plots"},
     "safetensors": {"deploy.export"},
     "scipy": {"judge.fit", "studies.stats"},
-    "torch": set(),
+    "torch": {"deploy.pytorch_source", "deploy.latency"},  # only where it is installed
+    "wandb": {"runs.writers.wandb"},
+    "mlflow": {"runs.writers.mlflow"},
+    "onnx": {"deploy.onnx_model"},
+    "onnxruntime": {"deploy.onnx_model", "deploy.latency"},
     "tensorflow": set(),
 }
 DRIVERS = {f"schedules.{name}" for name in ("two_stage", "one_stage", "retrain")}

@@ -45,10 +45,18 @@ and warns of cells that look like one. In a run's folder it follows each search 
 """
 
 
+WATCH = """\
+Serves the pages of runs under way to a browser on this machine (127.0.0.1, nobody else can reach
+it). A page updates by itself. Nothing but the runs in FOLDER is read, and nothing is written; the
+runs may end, be continued, or begin meanwhile. Ctrl-C ends it.
+"""
+
+
 def add_commands(commands) -> None:
-    """Add `inspect`, `report` and `judge`."""
+    """Add `inspect`, `report`, `watch` and `judge`."""
     _add_inspect(commands)
     _add_report(commands)
+    _add_watch(commands)
     _add_judge(commands)
 
 
@@ -127,6 +135,42 @@ def _report(args) -> int:
     else:
         path = index.write(args.workdirs[0], args.out)
     print(path)
+    return 0
+
+
+def _add_watch(commands) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="the pages of runs under way, in a browser on this machine",
+        description=WATCH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    watch.add_argument(
+        "folder",
+        metavar="WORKDIR|FOLDER",
+        help="folder of a run, or one that holds runs; may be gs://BUCKET/PATH",
+    )
+    watch.add_argument(
+        "--port", type=int, default=8766, metavar="N", help="default: 8766; 0: any free one"
+    )
+    watch.add_argument(
+        "--seconds", type=float, metavar="N", help="end after that time; default: at Ctrl-C"
+    )
+    watch.set_defaults(run=_watch)
+
+
+def _watch(args) -> int:
+    import threading
+
+    from istanas_jax.look.report.serving import serve
+
+    if not 0 <= args.port < 2**16:
+        raise ValueError(f"port {args.port} is none: give a number from 0 to {2**16 - 1}")
+    with serve(args.folder, args.port) as server:
+        print(f"http://{server.server_address[0]}:{server.server_address[1]}/", flush=True)
+        if args.seconds is not None:
+            threading.Timer(args.seconds, server.shutdown).start()
+        server.serve_forever(poll_interval=0.2)
     return 0
 
 

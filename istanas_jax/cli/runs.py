@@ -35,6 +35,12 @@ def add_job(commands, name: str, summary: str, description: str, *, dry_run: boo
             action="store_true",
             help="check config, folder, images and memory, say what would be done, and end",
         )
+    job.add_argument(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="record these steps of each phase with jax.profiler, in WORKDIR/profile; for example "
+        "10:20",
+    )
     hosts = job.add_argument_group(
         "several hosts", "The same command on each; TPU pods and Slurm need none of these."
     )
@@ -79,13 +85,20 @@ def _add_retrain(commands) -> None:
         commands,
         "retrain",
         "the second half: train a given cell and test it",
-        "Trains a genotype from scratch as the `train` part of the config says, and reads the "
-        "test split once.",
+        "Trains a genotype as the `train` part of the config says, and reads the test split once: "
+        "from scratch, or with --from the network of another run on other images.",
         dry_run=True,
     )
     retrain.add_argument(
         "--genotype",
         help="a published name, a file, JSON or DARTS text, or random:SEED; default: the config's",
+    )
+    retrain.add_argument(
+        "--from",
+        dest="source",
+        metavar="RUN",
+        help="start from the trained network in this run's folder, with a new head; the config "
+        "must have a part train.transfer, as configs/transfer.py has",
     )
     retrain.add_argument(
         "--one-stage", action="store_true", help="add the batch norms of one-stage cells"
@@ -111,10 +124,12 @@ def _add_prepare(commands) -> None:
 def _add_export(commands) -> None:
     export = commands.add_parser(
         "export",
-        help="take a trained network away: StableHLO, safetensors, PyTorch names",
+        help="take a trained network away: StableHLO, ONNX, PyTorch, safetensors",
         description="Writes the trained network of a finished run as genotype.json, "
-        "weights.safetensors, model.stablehlo (runs with jax and flatbuffers alone) and "
-        "pytorch_state.npz; each is read again and its logits compared.",
+        "weights.safetensors, model.stablehlo (runs with jax and flatbuffers alone; a program, "
+        "which jax promises to load for 6 months), network.py with pytorch_state.npz (runs with "
+        "torch alone) and, where the extra `onnx` is installed, model.onnx; each is read again and "
+        "its logits compared.",
     )
     export.add_argument("workdir", metavar="WORKDIR", help="folder of a finished run")
     export.add_argument(
@@ -128,6 +143,12 @@ def _add_export(commands) -> None:
         default=0,
         metavar="N",
         help="which trained network, from 0",
+    )
+    export.add_argument(
+        "--opset", type=int, metavar="N", help="of model.onnx; default: 17, read since 2022"
+    )
+    export.add_argument(
+        "--bench", action="store_true", help="time each program of the export on this machine"
     )
     export.set_defaults(run=_export)
 
@@ -161,10 +182,16 @@ def _search(args) -> int:
 
 
 def _retrain(args) -> int:
-    from istanas_jax.schedules import retrain
+    from istanas_jax.schedules import retrain, transfer
 
+    config = _config(args)
+    if args.source is not None:
+        given = [override.removeprefix("--config.").split("=")[0] for override in args.overrides]
+        if args.genotype or args.one_stage:
+            raise ValueError("--from brings its cells: leave out --genotype and --one-stage")
+        config = transfer.take(config, args.source, given)
     options = {"one_stage": args.one_stage, "runs": args.runs}
-    config = retrain.config_for(_config(args), args.genotype, **options)
+    config = retrain.config_for(config, args.genotype, **options)
     return run_job(args, config, {"retrain": retrain.run})
 
 
@@ -185,6 +212,10 @@ def run_job(args, config: ConfigDict, drivers: dict) -> int:
             f"the schedule of {args.config} is {config.schedule}; this command knows "
             f"{', '.join(drivers)}"
         )
+    if args.profile:
+        with config.unlocked():
+            config.log = ConfigDict({"writer": ""} | dict(config.get("log", {})))
+            config.log.profile = args.profile
     if getattr(args, "dry_run", False):
         from istanas_jax.schedules.dry_run import dry_run
 
@@ -213,9 +244,12 @@ def _prepare(args) -> int:
 
 
 def _export(args) -> int:
-    from istanas_jax.deploy import export
+    from istanas_jax.deploy import export, export_texts, latency
 
-    print(export.table(export.export(args.workdir, args.out, run=args.number, fold=args.fold)))
+    options = {"run": args.number, "fold": args.fold, "opset": args.opset}
+    print(export_texts.table(export.export(args.workdir, args.out, **options)))
+    if args.bench:
+        print(f"\n{latency.table(latency.measure(args.out))}")
     return 0
 
 

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.ranges import (
     EVERY,
     FRACTION,
+    STEPS,
     TEXT,
     YES_OR_NO,
     Rule,
@@ -39,6 +40,7 @@ class ConfigError(ValueError):
     """A config that cannot be used, said in one sentence."""
 
 
+WRITERS = ("wandb", "mlflow")  # services that metrics can go to
 METHOD = one_of(*METHODS)
 EPOCHS = whole(1, 100_000)
 WARMUP = whole(0, 100_000)
@@ -74,6 +76,9 @@ TABLE = {
     "checkpoint.every_steps": whole(0, 10**9),
     "checkpoint.keep_last": whole(1, 10_000),
     #
+    "log.writer": Rule(lambda value: value in ("", *WRITERS), "empty, wandb or mlflow"),
+    "log.profile": STEPS,
+    #
     "architecture.nodes": whole(2, 12),  # one node alone has no connection inside its cell
     "architecture.s": whole(1, 14),  # the first node has 2 predecessors and 7 operations
     #
@@ -100,6 +105,10 @@ TABLE = {
     #
     "train.drop_path": FRACTION,
     "train.one_stage_norms": YES_OR_NO,
+    "train.transfer.source": TEXT,
+    "train.transfer.run": whole(0, 10_000),
+    "train.transfer.head": one_of("new", "kept"),
+    "train.transfer.{stem,cells,head}_rate": number(0, 100),
     #
     "search.method": METHOD,
     "search.drop_path": Rule(lambda _: False, "left out: a search drops no paths"),
@@ -168,7 +177,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 BOUNDS = {key: rule for pattern, rule in TABLE.items() for key in _expanded(pattern)}
-PARTS = ("data", "checkpoint", "architecture", "search", "train")
+PARTS = ("data", "checkpoint", "log", "architecture", "search", "train")
 # Parts and keys that a schedule or a search method does not read.
 NOT_READ = {
     "retrain": ("architecture", "search"),
@@ -191,6 +200,7 @@ OPTIONAL = {
     "data.workers",
     "data.division_seed",
     "search.drop_path",
+    *(key for key in BOUNDS if key.startswith(("train.transfer.", "log."))),
 }
 
 

@@ -71,9 +71,20 @@ def one_of(*names: str) -> Rule:
     return Rule(lambda value: value in names, f"one of {', '.join(names)}")
 
 
+def _is_range(text: str) -> bool:
+    numbers = text.split(":")
+    if len(numbers) != 2 or not all(n.isdecimal() and len(n) < 10 for n in numbers):
+        return False
+    return int(numbers[0]) < int(numbers[1])
+
+
 FRACTION = Rule(lambda value: is_number(value) and 0 <= value < 1, "from 0 to below 1")
 YES_OR_NO = Rule(lambda value: isinstance(value, bool), "True or False")
 TEXT = Rule(lambda value: isinstance(value, str), "a text")
+STEPS = Rule(
+    lambda value: value == "" or (isinstance(value, str) and _is_range(value)),
+    "FIRST:LAST, two numbers of steps of which the second is larger, as 10:20",
+)
 EVERY = Rule(
     lambda value: value in ("epoch", "step") or (str(value).isdecimal() and 0 < int(value) < 2**31),
     '"epoch", "step" or a number of steps',

@@ -4,6 +4,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,12 +18,19 @@ from jaxtyping import Array, Float, UInt8
 
 from istanas_jax import __version__
 from istanas_jax.data.augmentation import normalise
+from istanas_jax.deploy import onnx_model, pytorch_source
+from istanas_jax.deploy.export_texts import NAMING, NAMING_FOLDED, readme
 from istanas_jax.deploy.exported import (
     CHECKSUM,
     FORMAT,
     FORMATS,
+    GENOTYPE,
     MODEL,
     NETWORK,
+    ONNX,
+    PYTORCH,
+    RELEASE,
+    WEIGHTS,
     ExportError,
     check_flatbuffers,
     checksum,
@@ -36,69 +44,19 @@ from istanas_jax.networks.agreement import PRECISION, compare
 from istanas_jax.runs.folder import Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.storage.files import remove_leftovers, telling
+from istanas_jax.storage.files import in_bucket, remove_leftovers, telling
 
-WEIGHTS, RELEASE, GENOTYPE = "weights.safetensors", "pytorch_state.npz", "genotype.json"
 PLATFORMS = ("cpu", "cuda", "tpu")
 IMAGES = 3  # random ones, for comparing logits
 
-NAMING = {
-    "params/stem/...": "from the image to the inputs of the first cell",
-    "params/cell_CC/preI/...": "what brings input I of cell CC to the cell's channels",
-    "params/cell_CC/nodeJ_connectionK/...": "operation K of node J, in the genotype's order; one "
-    "without weights has no entry",
-    "params/classifier/linear/kernel, bias": "(in, classes) and (classes,)",
-    ".../convN": "convolution kernel (h, w, in, out)",
-    ".../depthwiseN": "depthwise kernel (h, w, C), before pointwiseN",
-    ".../pointwiseN": "1x1 kernel (in, out)",
-    ".../even, odd": "the 1x1 kernels (in, out / 2) of a factorised reduction",
-    ".../scaleN, shiftN": "of batch norm N, (C,); without them 1 and 0",
-    "batch_stats/.../stats": "running mean and variance of the module's batch norms, "
-    "(norms, 2, C): y = scale * (x - mean) / sqrt(variance + 1e-5) + shift",
-    "batch_stats/stem/statsN": "the same for the stem's batch norm N, (1, 2, C)",
-}
-NAMING_FOLDED = {
-    ".../biasN": "(C,): batch norm N is folded into the kernel before it and this bias, and has "
-    "no other entry",
-}
-
-README = """\
-# {title}
-
-Written by istanas_jax {version} with jax {jax}. Sizes, class names and normalisation are in
-`network.json`, the cells in `genotype.json`.
-
-## `model.stablehlo`: everything inside, runs with jax and flatbuffers alone
-
-    import pathlib, jax.export
-    model = jax.export.deserialize(bytearray(pathlib.Path("model.stablehlo").read_bytes()))
-    logits = model.call(images)
-
-images: uint8 (B, {size}, {size}, {channels}) for any B, pixels of 0 ... 255, normalised inside;
-logits: float32 (B, {classes}). On cpu, cuda and tpu. The file is a program: loading and calling it
-runs what it holds, so use it only if you trust where it comes from.
-
-The network was tested on images prepared like this: {preparation}.
-`python -m istanas_jax predict` does so. `network.json` has the sha256 of every file.
-
-## `weights.safetensors`: the arrays by name
-
-    weights = safetensors.numpy.load_file("weights.safetensors")
-
-`network.json` explains the names under `naming`.{folded}
-
-## `pytorch_state.npz`: the state dict of the authors' PyTorch release
-
-    state = {{k: torch.from_numpy(v) for k, v in numpy.load("pytorch_state.npz").items()}}
-    model.load_state_dict(state)  # the release's model of this genotype, without an auxiliary head
-    model.eval()
-
-Images are (B, C, H, W) there, normalised as `network.json` says.
-"""
-
 
 def export(
-    workdir: str | os.PathLike, out: str | os.PathLike, *, run: int = 0, fold: bool = False
+    workdir: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    run: int = 0,
+    fold: bool = False,
+    opset: int | None = None,
 ) -> dict:
     """Write the trained network of a run into its own folder; return a description, for JSON.
 
@@ -106,10 +64,13 @@ def export(
       out: a new or empty folder, or an earlier export, which is replaced.
       run: which of the trained networks, if there are several seeds.
       fold: fold batch norms into convolutions in weights.safetensors and model.stablehlo. The
-        PyTorch state keeps them, since the release's networks have them.
+        PyTorch state keeps them, since the release's networks have them; model.onnx has them
+        folded in any case.
+      opset: of model.onnx, which is written where onnx and onnxruntime are installed.
 
     Every file is read again and its logits compared with the network's before it gets its name.
     """
+    onnx_model.check_opset(opset)
     trained = load_trained(workdir, run)
     folder = _claim(out)
     variables = fold_batch_norms(trained.variables, trained.net) if fold else trained.variables
@@ -118,7 +79,8 @@ def export(
     shape = (IMAGES, trained.image_size, trained.image_size, trained.net.image_channels)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     expected = np.asarray(evaluate(trained.variables, images))
-    about = _about(trained, fold)
+    opset = (opset or onnx_model.OPSET) if onnx_model.installed() else None
+    about = _about(trained, fold) | {"onnx_opset": opset, "compared_images": IMAGES}
     files = {}
 
     def keep(name: str, content: bytes, again: Callable[[bytes], Array] | None = None) -> None:
@@ -146,7 +108,15 @@ def export(
         _npz(to_release_state(trained.variables, trained.net)),
         lambda b: evaluate(load_release_state(np.load(io.BytesIO(b)), trained.net), images),
     )
-    keep("README.md", _readme(trained, about).encode())
+    source = pytorch_source.pytorch_source(trained, about["description"], RELEASE)
+    state = folder / RELEASE
+    runs = pytorch_source.installed() and not in_bucket(folder)
+    run_source = partial(pytorch_source.run_pytorch, state=os.fspath(state), images=images)
+    keep(PYTORCH, source.encode(), run_source if runs else None)
+    if opset:
+        content = onnx_model.onnx_model(trained, opset)
+        keep(ONNX, content, partial(onnx_model.run_onnx, images=images))
+    keep("README.md", readme(trained, about).encode())
     about = signed(about | {"largest_logit": float(np.max(np.abs(expected))), "files": files})
     Workdir(folder).write(NETWORK, about)
     return {"out": str(folder), **about}
@@ -174,27 +144,6 @@ def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:
     return bytes(jax_export.export(classify, platforms=PLATFORMS)(images).serialize())
 
 
-def table(results: dict) -> str:
-    """Format what `export` wrote as text for people."""
-    rows = []
-    for name, file in results["files"].items():
-        difference = file.get("largest_difference")
-        said = (
-            "" if difference is None else f"  reads back, logits differ by at most {difference:.1e}"
-        )
-        rows.append(f"{name:<22}{file['bytes']:>12,} bytes{said}")
-    return "\n".join(
-        [
-            f"{results['description']}, in {results['out']}",
-            "",
-            *rows,
-            "",
-            f"compared on {IMAGES} random images, largest logit {results['largest_logit']:.3g}",
-            f"{MODEL} is a program: whoever loads it must trust where it comes from",
-        ]
-    )
-
-
 def _claim(out: str | os.PathLike) -> epath.Path:
     """Make the folder empty but for a stub that says whose it is."""
     folder = Workdir(out)
@@ -207,7 +156,7 @@ def _claim(out: str | os.PathLike) -> epath.Path:
     if any(folder.path.iterdir()) and not ours:
         raise ExportError(f"{out} holds other files and no export: choose an empty or new folder")
     folder.write(NETWORK, {"format": FORMAT})  # first: an export that breaks off can be repeated
-    for name in (MODEL, WEIGHTS, RELEASE, GENOTYPE, "README.md"):
+    for name in (MODEL, WEIGHTS, RELEASE, PYTORCH, ONNX, GENOTYPE, "README.md"):
         (folder / name).unlink(missing_ok=True)
         (folder / f".{name}.tmp").unlink(missing_ok=True)
     return folder.path
@@ -272,19 +221,3 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
-
-
-def _readme(trained: Trained, about: dict) -> str:
-    folded = (
-        "\nBatch norms are folded into the convolutions before them." if about["folded"] else ""
-    )
-    return README.format(
-        title=about["description"],
-        version=about["version"],
-        jax=about["jax"],
-        size=trained.image_size,
-        channels=trained.net.image_channels,
-        classes=trained.net.classes,
-        folded=folded,
-        preparation=about["preparation_in_words"],
-    )

@@ -18,6 +18,9 @@ from istanas_jax.storage.files import check_regular, in_bucket
 FORMATS = "istanas_jax export "
 FORMAT = f"{FORMATS}2"
 NETWORK, MODEL = "network.json", "model.stablehlo"
+ONNX, PYTORCH = "model.onnx", "network.py"
+WEIGHTS, RELEASE, GENOTYPE = "weights.safetensors", "pytorch_state.npz", "genotype.json"
+LOADS_FOR = 6  # months for which jax promises to load what it has exported
 CHECKSUM = "sha256"
 
 

@@ -89,7 +89,10 @@ class _Module(NamedTuple):
     norms: tuple[str, ...]
 
 
-def _numbers(layers: Layers, form: str = "op.{}") -> list[str]:
+FORM = "op.{}"  # of most modules: layer {} of its `op`
+
+
+def _numbers(layers: Layers, form: str = FORM) -> list[str]:
     """The release numbers layers in the order of execution; all count, ReLU too."""
     return [form.format(number) for number in range(len(layers))]
 

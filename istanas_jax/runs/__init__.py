@@ -2,7 +2,8 @@
 
 Start with `session` (what an open run has) and `loop` (what happens around the steps). `folder`
 says what is in the folder, `file_contents` what its files must hold, `phases` how its parts are
-named, and `once` skips the parts that are done. `metrics`, `progress`, `interrupts` and
-`provenance` serve the loop; `program_cache` keeps compiled programs; `trained_network` is what a
-training leaves. Imports `training`, `storage` and `config`.
+named, and `once` skips the parts that are done. `metrics`, `progress`, `profiling`, `interrupts`
+and `provenance` serve the loop; `writers` pass metrics on to services; `program_cache` keeps
+compiled programs; `trained_network` is what a training leaves. Imports `training`, `storage` and
+`config`.
 """

@@ -21,7 +21,7 @@ from istanas_jax.storage.files import (
 )
 
 # May change between two starts of one run: they do not touch what a phase computes.
-FREE = ("checkpoint.", "data.dir", "search.runs", "train.runs")
+FREE = ("checkpoint.", "log.", "data.dir", "search.runs", "train.runs")
 OLD_PARTS = {"recovery", "retrain"}  # one of them is in every config of an earlier layout
 # The names in the folder; `phases` names the files of phases.
 CONFIG = "config.json"  # makes it a run's folder
@@ -37,6 +37,7 @@ CELLS = "cells"  # their pictures
 CHECKPOINTS = "checkpoints"  # a folder per phase
 TRAINED = "trained"  # the networks that a run ended with, by number
 TENSORBOARD = "tensorboard"
+PROFILE = "profile"  # what jax.profiler recorded, by phase
 EARLIER = "earlier"  # trainings that were set aside, by the hash of their genotype
 LOCK = ".lock"
 # The files that a run writes before it has done anything, besides its config.

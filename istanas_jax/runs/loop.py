@@ -2,9 +2,10 @@
 
 import signal
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -15,6 +16,7 @@ from istanas_jax.devices.parallel import is_leader
 from istanas_jax.runs.folder import CHECKPOINTS
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.runs.phases import Phase
+from istanas_jax.runs.profiling import Profiler, Seconds
 from istanas_jax.runs.progress import Progress
 from istanas_jax.runs.session import Session
 from istanas_jax.storage.checkpoints import Checkpoints
@@ -58,21 +60,6 @@ class Task(Protocol):
     def progress_note(self) -> str: ...
 
 
-class Seconds:
-    """Measures where the time goes, by name."""
-
-    def __init__(self):
-        self.spent: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent[name] += time.perf_counter() - begin
-
-
 class Fitted(NamedTuple):
     """The result of `fit`."""
 
@@ -110,6 +97,7 @@ class _Fit:
         self.pending: deque[tuple[int, Totals, Any]] = deque()
         self.agreed = np.zeros(2, np.int32)  # what all hosts agreed on: `_wishes`
         self.recent: deque[tuple[float, int]] = deque(maxlen=50)
+        self.profiler = Profiler(session, task.phase, partial(self._settle, 0))
 
     def run(self, state):
         state = self._resume(state)
@@ -126,6 +114,7 @@ class _Fit:
                 self.task.name, total=self.total, done=step, stream=self.session.screen
             ) as self.progress,
             self.session.saying(self.progress.say),
+            closing(self.profiler),
         ):
             while step < self.total and not self._is_over():
                 state, step = self._epoch(state, step)
@@ -143,11 +132,13 @@ class _Fit:
             if self.task.finished:
                 self._save(state, step, wait=True)
                 break
-            with self.seconds.of("step"):
+            self.profiler.before(step)
+            with self.seconds.of("step"), self.profiler.mark(step):
                 state, totals = self.task.step(state, *batch)
             self.pending.append((step, totals, self.session.devices.largest(self._wishes())))
             self._settle(AHEAD)
             step += 1
+            self.profiler.after(step)
             if step % self.task.steps_per_epoch == 0:
                 state = self._end_epoch(state, step)
             self._save_if_due(state, step)

@@ -19,6 +19,7 @@ from etils import epath
 
 from istanas_jax.runs.file_contents import row_faults
 from istanas_jax.runs.folder import METRICS, TENSORBOARD
+from istanas_jax.runs.writers import Writer
 from istanas_jax.storage.files import GrowingFile, write_whole
 
 
@@ -43,6 +44,7 @@ class MetricsLog:
         self.writes = writes
         self._tensorboard = epath.Path(workdir) / TENSORBOARD
         self._protobufs = _tensorboard_protobufs() if writes and name == METRICS else None
+        self.writer: Writer | None = None  # of a service that gets the rows too
         self._events: dict[str, _EventFile] = {}
         if not writes:
             return
@@ -61,6 +63,8 @@ class MetricsLog:
         self._file.add(json.dumps(plain, allow_nan=False).encode() + b"\n")
         if self._protobufs:
             self._event_file(plain["phase"]).scalars(plain["step"], _scalars(plain))
+        if self.writer:
+            self.writer.write(plain["phase"], plain["step"], _scalars(plain))
 
     def rewind(self, phase: str, step: int) -> None:
         """Forget the rows of this phase after `step`; those of other phases stay."""

@@ -20,6 +20,8 @@ from istanas_jax.runs.folder import DATA, REPLAY, STARTED, Workdir
 from istanas_jax.runs.interrupts import Stop
 from istanas_jax.runs.metrics import MetricsLog
 from istanas_jax.runs.provenance import provenance
+from istanas_jax.runs.writers import check_writer, open_writer
+from istanas_jax.storage.files import in_bucket
 
 
 @dataclass
@@ -57,6 +59,9 @@ def prepare(config: ConfigDict, path: str | os.PathLike) -> tuple[Devices, Workd
     workdir = Workdir.open(path, config, writes=is_leader())
     dataset = load_dataset(config.data)
     check_batches(config, dataset)
+    check_writer(config)
+    if config.get("log", {}).get("profile") and in_bucket(workdir.path):
+        raise ValueError(f"a profile is written to a disk, and {path} is in a bucket")
     workdir.check_data(dataset.marks, config.data.name)
     return devices, workdir, dataset
 
@@ -72,6 +77,7 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
         _programs(),
         workdir.work(config),
         MetricsLog(workdir.path, writes=is_leader()) as log,
+        open_writer(config if is_leader() else {}, workdir, _warn) as log.writer,
         MetricsLog(workdir.path, REPLAY, writes=is_leader()) as replay,
         Stop() as stop,
         open(os.devnull, "w") as nowhere,
@@ -81,6 +87,10 @@ def open_session(config: ConfigDict, path: str | os.PathLike) -> Iterator[Sessio
         workdir.write(STARTED, provenance(devices))
         workdir.write(DATA, marks)
         yield Session(workdir, dataset, config, log, replay, devices, stop, screen, print_line)
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

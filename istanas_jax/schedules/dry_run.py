@@ -8,12 +8,15 @@ from istanas_jax.data.dataset import Dataset
 from istanas_jax.data.splits import divide_training, hold_out
 from istanas_jax.runs.session import prepare
 from istanas_jax.schedules.memory import PhaseNeed, check_memory, free_memory, gibibytes
+from istanas_jax.schedules.transfer import source_of
 
 
 def dry_run(config: ConfigDict, path: str | os.PathLike) -> str:
     """Say what a run would do, and raise what it would at its start; writes and trains nothing."""
     devices, workdir, dataset = prepare(config, path)
     found = check_memory(config, dataset, devices)
+    if "transfer" in config.get("train", {}):
+        source_of(config, dataset)
     begun = workdir.read(workdir.config_file) is not None
     shape = " x ".join(map(str, dataset.train.image_shape))
     free = free_memory(devices)

@@ -11,6 +11,7 @@ from istanas_jax.schedules.memory import check_memory
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.results import accuracies, write_architecture, write_result
 from istanas_jax.schedules.training import TrainTask
+from istanas_jax.schedules.transfer import source_of
 from istanas_jax.space import genotype
 
 
@@ -42,6 +43,8 @@ def config_for(
 
 def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
     """Train `config.genotype`; return what result.json holds."""
+    if "transfer" in config.train and not config.train.transfer.source:
+        raise ValueError("give --from RUN: the config starts from a network and names none")
     found = genotype.load(config.genotype)
     with open_session(config, workdir) as session:
         before = session.workdir.read(GENOTYPE)
@@ -52,6 +55,8 @@ def run(config: ConfigDict, workdir: str | os.PathLike) -> dict:
             )
         dataset, devices = session.dataset, session.devices
         check_memory(config, dataset, devices)
+        if "transfer" in config.train:
+            source_of(config, dataset)  # before anything is written
         net = target_net(config, config.train, dataset, found)
         task = TrainTask(config, dataset, devices, net)
         write_architecture(session, net)

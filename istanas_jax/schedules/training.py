@@ -15,6 +15,7 @@ from istanas_jax.runs.loop import fit
 from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 from istanas_jax.runs.trained_network import make_trained, save_trained
+from istanas_jax.schedules.transfer import is_frozen, part_rates, take_weights
 from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
@@ -53,9 +54,18 @@ class TrainTask:
         )
         self.learning_rate = lambda step: float(rate(step))
         self.sgd = optimizers.sgd(phase.weights, rate)
+        if (rates := part_rates(config)) is not None:
+            self.sgd = optimizers.by_part(self.sgd, rates)
         recipe = make_recipe(config, phase, dataset, self.epochs * self.steps_per_epoch)
         self.step = devices.map(
-            partial(train_step, net=net, sgd=self.sgd, recipe=recipe, coefficients=coefficients),
+            partial(
+                train_step,
+                net=net,
+                sgd=self.sgd,
+                recipe=recipe,
+                coefficients=coefficients,
+                frozen=is_frozen(config),
+            ),
             2,
             precision=phase.matmul_precision,
         )
@@ -92,6 +102,8 @@ class TrainTask:
     def start(self) -> TrainState:
         """The state before the first step."""
         variables = init_target(self.net, jax.random.key(self.seed), self.dataset.image_size)
+        if "transfer" in self.config.train:
+            variables = take_weights(variables, self.config, self.dataset)
         return TrainState.create(variables, self.sgd, self.seed)
 
     def shapes(self) -> TrainState:

@@ -1,5 +1,6 @@
 """SGD for W and Adam for b, from the `weights` and `adam` parts of a config."""
 
+import jax
 import optax
 from ml_collections import ConfigDict
 
@@ -27,6 +28,33 @@ def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformatio
         optax.add_decayed_weights(config.weight_decay),
         optax.sgd(rate, momentum=config.momentum),
     )
+
+
+HEADS = ("classifier", "auxiliary")
+PART_RATES = ("stem", "cells", "head")
+
+
+def is_head(module: str) -> bool:
+    """Whether a module of a network, by its name, belongs to the head."""
+    return module in HEADS
+
+
+def by_part(
+    optimizer: optax.GradientTransformation, rates: dict[str, float]
+) -> optax.GradientTransformation:
+    """Multiply what an optimizer does to the stem, the cells and the head by a rate each."""
+
+    def scale(updates: dict, _) -> dict:
+        return {
+            name: jax.tree.map(lambda x, name=name: rates[_part_of(name)] * x, part)
+            for name, part in updates.items()
+        }
+
+    return optax.chain(optimizer, optax.stateless(scale))
+
+
+def _part_of(module: str) -> str:
+    return "head" if is_head(module) else "stem" if module == "stem" else "cells"
 
 
 def adam(config: ConfigDict) -> optax.GradientTransformation:

@@ -17,6 +17,7 @@ from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet, draw_paths
 from istanas_jax.training import streams
 from istanas_jax.training.objective import Recipe
+from istanas_jax.training.optimizers import is_head
 from istanas_jax.training.states import TestTotals, Totals, TrainState
 
 
@@ -29,22 +30,27 @@ def train_step(
     sgd: optax.GradientTransformation,
     recipe: Recipe,
     coefficients: Float[Array, "cells nodes s"] | None = None,
+    frozen: bool = False,
 ) -> tuple[TrainState, Totals]:
     """One update of the weights of a network whose architecture is known.
 
-    coefficients: weights of its connections, if they are not absorbed yet.
+    Args:
+      coefficients: weights of its connections, if they are not absorbed yet.
+      frozen: only the head learns, from what the body gives in evaluation.
     """
     draws, paths = recipe.draw_augmentation(state.key(streams.IMAGES), images), None
-    if recipe.drop_path:
+    if recipe.drop_path and not frozen:
         rate = recipe.drop_path * state.step / recipe.total_steps
         whole = len(images) * lax.axis_size(AXIS)
         paths = own_part(draw_paths(net, state.key(streams.PATHS), rate, whole))
 
     def loss_of_w(params, stats, draws, images, labels, paths):
+        if frozen:
+            params = {k: v if is_head(k) else lax.stop_gradient(v) for k, v in params.items()}
         outputs, moved = net.apply(
             {"params": params, "batch_stats": stats},
             recipe.augment(draws, images),
-            train=True,
+            train=not frozen,
             coefficients=coefficients,
             paths=paths,
             axis_name=recipe.norm_axis,

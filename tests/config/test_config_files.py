@@ -28,6 +28,7 @@ def test_all_configs_are_there():
         "imagenet_one_stage",
         "imagenet_retrain",
         "images",
+        "transfer",
     ]
 
 
@@ -65,7 +66,7 @@ def test_overrides():
     [
         ("lamda=1", "unknown config key lamda, did you mean search.ista.lam?"),
         ("search.epoch=3", "unknown config key search.epoch, did you mean search.epochs?"),
-        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, sch"),
+        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, log"),
         ("data.zzzz=3", "unknown config key data.zzzz; there are: data.classes, data.dir, data."),
         ("search.epochs=many", "--config.search.epochs=many"),
     ],

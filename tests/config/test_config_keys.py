@@ -23,6 +23,10 @@ ELSEWHERE = {
     "search.stop.warning": "what is said of a search: test_watch",
     "search.runs": "how many searches follow each other: test_two_stage",
     "train.runs": "how many trainings follow each other: test_studies",
+    "train.transfer.run": "which network a training starts from: test_transfer",
+    "train.transfer.stem_rate": "what the stem learns: test_transfer",
+    "train.transfer.cells_rate": "what the cells learn: test_transfer",
+    "train.transfer.head_rate": "what the head learns: test_transfer",
     "data.workers": "how many processes decode images: test_streaming",
     "data.resize": "how streamed test images are cut: test_streaming",
 }

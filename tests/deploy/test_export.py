@@ -11,57 +11,17 @@ import pytest
 import safetensors
 from etils import epath
 from flax.traverse_util import flatten_dict
+from random_networks import CLASSES, GENOTYPE, ROUNDING, assert_close, pixels, trained
 
 from istanas_jax.api import load_run
-from istanas_jax.data.preparation import Preparation
 from istanas_jax.deploy import export as exporting
-from istanas_jax.deploy.export import export, load_model, logits, stablehlo, table
+from istanas_jax.deploy import latency, onnx_model, pytorch_source
+from istanas_jax.deploy.export import export, load_model, logits, stablehlo
+from istanas_jax.deploy.export_texts import table
 from istanas_jax.deploy.folding import fold_batch_norms
 from istanas_jax.deploy.release_state import load_release_state
-from istanas_jax.networks.target_net import TargetNet, init_target
-from istanas_jax.runs.trained_network import Trained, load_trained, save_trained
+from istanas_jax.runs.trained_network import load_trained, save_trained
 from istanas_jax.space.genotype import Genotype
-
-# Every kind of operation with each stride it can have.
-NORMAL = [("sep_conv_3x3", 0), ("dil_conv_3x3", 1), ("skip_connect", 0), ("max_pool_3x3", 2)]
-NORMAL += [("avg_pool_3x3", 1), ("conv_7x1_1x7", 3), ("dil_conv_3x3", 0), ("sep_conv_3x3", 2)]
-REDUCE = [("skip_connect", 0), ("conv_7x1_1x7", 1), ("sep_conv_3x3", 0), ("skip_connect", 2)]
-REDUCE += [("max_pool_3x3", 1), ("dil_conv_3x3", 0), ("avg_pool_3x3", 1), ("sep_conv_3x3", 3)]
-GENOTYPE = Genotype(NORMAL, range(2, 6), REDUCE, range(2, 6))
-CLASSES = ("ant", "bee", "wasp or fly")
-# A share of the largest logit: sums run in another order.
-ROUNDING = 1e-5
-
-
-@cache
-def trained(regime: str, stem: str = "cifar", channels: int = 3) -> Trained:
-    """A network with random batch norms, as if it had learnt something."""
-    size = {"cifar": 8, "imagenet": 33}[stem]
-    net = TargetNet(GENOTYPE, len(CLASSES), 3, 4, stem=stem, regime=regime, image_channels=channels)
-    rng = np.random.default_rng(0)
-
-    def perturb(path, x):
-        if path[-1].key.startswith(("scale", "shift")):
-            return x + rng.normal(0, 0.5, x.shape).astype(np.float32)
-        if path[0].key == "batch_stats":
-            mean, variance = rng.normal(0, 0.5, x.shape), rng.uniform(0.2, 2, x.shape)
-            return np.where(np.arange(2)[:, None] == 0, mean, variance).astype(np.float32)
-        return x
-
-    variables = init_target(net, jax.random.key(0), size)
-    variables = jax.device_get(jax.tree_util.tree_map_with_path(perturb, variables))
-    mean, std = (0.5, 0.4, 0.3)[:channels], (0.2, 0.3, 0.25)[:channels]
-    return Trained(net, variables, Preparation(size, channels), mean, std, CLASSES)
-
-
-def pixels(network: Trained, count: int) -> np.ndarray:
-    shape = (count, network.image_size, network.image_size, network.net.image_channels)
-    return np.random.default_rng(1).integers(0, 256, shape, np.uint8)
-
-
-def assert_close(actual, expected):
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(actual, expected, 0, ROUNDING * abs(expected).max())
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +64,11 @@ def test_every_file_is_written_and_was_compared(exports, regime, fold):
         key: value for key, value in json.loads(json.dumps(results)).items() if key != "out"
     }
     names = {"genotype.json", "weights.safetensors", "model.stablehlo", "pytorch_state.npz"}
-    assert {path.name for path in out.iterdir()} == names | {"network.json", "README.md"}
-    for name in names - {"genotype.json"}:
+    names |= {"model.onnx"} if onnx_model.installed() else set()
+    others = {"network.json", "README.md", "network.py"}
+    assert {path.name for path in out.iterdir()} == names | others
+    compared = names - {"genotype.json"} | ({"network.py"} if pytorch_source.installed() else set())
+    for name in compared:
         assert results["files"][name]["largest_difference"] <= ROUNDING * about["largest_logit"]
         assert name in table(results)
     assert results["files"]["pytorch_state.npz"]["largest_difference"] == 0
@@ -230,3 +193,23 @@ def test_an_export_says_that_its_model_is_a_program(exports):
     out, results = exports("retrain", False)
     assert "The file is a program" in (out / "README.md").read_text()
     assert "model.stablehlo is a program" in table(results)
+    assert "jax promises to load it for 6 months" in (out / "README.md").read_text()
+    assert f"for 6 months after the release of jax {jax.__version__}" in table(results)
+    about = dict(results, files={"network.py": {"bytes": 1}})
+    assert "model.onnx            not written: it needs the packages onnx and" in table(about)
+    assert "network.py                       1 bytes  not run: torch is not" in table(about)
+
+
+@pytest.mark.slow
+def test_latency_of_each_program_that_runs_here(exports, monkeypatch):
+    out, _ = exports("retrain", False)
+    monkeypatch.setattr(latency, "SECONDS", 0.0)
+    found = latency.measure(out)
+    files = ["model.stablehlo"]
+    files += ["model.onnx"] if onnx_model.installed() else []
+    files += ["network.py"] if pytorch_source.installed() else []
+    assert [(row["file"], row["batch"]) for row in found["rows"]] == [
+        (name, batch) for name in files for batch in (1, 32)
+    ]
+    assert all(0 < row["fastest"] <= row["milliseconds"] for row in found["rows"])
+    assert len(latency.table(found).splitlines()) == 2 + len(found["rows"])

@@ -44,16 +44,20 @@ DIGITS = Way("tiny", SMALL)
 # One schedule is run. Those that differ only in config or method have their images, sizes and
 # memory checked: other tests run them.
 REHEARSED = Way("tiny", CIFAR, rehearsed=True)
+LONG_TRANSFER = "it needs CIFAR-10 and ten minutes; the guide's transfer is run"
 WAYS = {
     # README, and the same things in the guide
     "bash launch/local.sh": Way(more=f"run --config digits:tiny {SMALL} --workdir runs/digits"),
     "bash launch/test.sh": Way(reason="it is this suite"),
     "python -m istanas_jax --help": AS_TYPED,
     "python -m istanas_jax run --config digits --workdir runs/digits": DIGITS,
+    "python -m istanas_jax run --config digits --workdir runs/profiled --profile 10:20": DIGITS,
     "python -m istanas_jax report runs/digits": AS_TYPED,
     "python -m istanas_jax inspect runs/digits": AS_TYPED,
+    "python -m istanas_jax watch runs": Way(more="--port 0 --seconds 0.2"),
     "python -m istanas_jax judge ISTA_twostage random:0": AS_TYPED,
     "python -m istanas_jax export runs/digits --out digits_net": AS_TYPED,
+    "python -m istanas_jax export runs/digits --out digits_net --bench": AS_TYPED,
     "python -m istanas_jax predict digits_net examples/digit.png": AS_TYPED,
     "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
     "python -m istanas_jax run --config cifar10_two_stage --workdir runs/two_stage": REHEARSED,
@@ -68,6 +72,8 @@ WAYS = {
     "--config.data.name=imagenet --workdir runs/imagenet": Way(
         "tiny", "--config.data.classes=2", rehearsed=True
     ),
+    "python -m istanas_jax retrain --config transfer --from runs/digits "
+    "--config.data.name=my_images --workdir runs/transfer": Way("tiny"),
     # The guide: other search methods, and comparing them
     "python -m istanas_jax run --config cifar10_two_stage "
     "--config.search.method=pc_darts --workdir runs/pc_darts": REHEARSED,
@@ -110,6 +116,12 @@ WAYS = {
     "bash launch/check_cuda.sh": Way(reason="it installs the CUDA compiler, of some gigabytes"),
     "bash launch/check_tpu.sh": Way(reason="it installs the TPU compiler and takes a quarter hour"),
     # Results
+    "python -m istanas_jax retrain --config images --genotype ISTA_twostage "
+    "--config.data.name=first.npz --config.data.flip=True --config.data.holdout_fraction=0 "
+    "--config.train.cells=5 --config.train.channels=8 --config.train.drop_path=0 "
+    "--config.train.epochs=5 --workdir runs/first": Way(reason=LONG_TRANSFER),
+    "python -m istanas_jax retrain --config transfer --from runs/first "
+    "--config.data.name=second.npz --runs 3 --workdir runs/second": Way(reason=LONG_TRANSFER),
     "python -m istanas_jax bench docs": Way(more="--only ISTA_twostage"),
     "python -m istanas_jax bench recovery": Way(more="--problems 8"),
     "python -m istanas_jax bench step": Way(more="--cells 1 --channels 4 --batch 2 --steps 1"),

@@ -19,6 +19,7 @@ CONFIGS = [
     "cifar10_retrain.py",
     "imagenet_one_stage.py",
     "images.py",
+    "transfer.py",
     "study.py",
 ]
 # With a folder, so that the name of a file in a config or a command is not meant.

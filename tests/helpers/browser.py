@@ -85,7 +85,10 @@ class Browser:
         return self.command("goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def open(self, path: Path) -> None:
-        self.command("url", {"url": path.absolute().as_uri()})
+        self.go(path.absolute().as_uri())
+
+    def go(self, address: str) -> None:
+        self.command("url", {"url": address})
 
     def size(self, width: int, height: int) -> None:
         """The size of the page, not of the window, which cannot be narrower than a minimum."""

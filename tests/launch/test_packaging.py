@@ -14,7 +14,9 @@ from packaging.utils import canonicalize_name
 from places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DECLARED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]
+PINNED = ("test", "onnx")  # extras that the suite runs with
+EXTRAS = [line for extra in PINNED for line in PROJECT["optional-dependencies"][extra]]
+DECLARED = [*PROJECT["dependencies"], *EXTRAS]
 
 
 def pinned() -> dict[str, str]:

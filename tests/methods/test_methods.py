@@ -10,6 +10,7 @@ from tiny_methods import EDGES, NODES, STEPS, config_of, make
 from tiny_runs import PAPER
 
 from istanas_jax.config.files import ConfigError
+from istanas_jax.look.judgement import judge_all
 from istanas_jax.methods import METHODS, find_method
 from istanas_jax.methods.pdarts import best_candidates, limit_skips
 from istanas_jax.methods.tables import SKIP, strongest
@@ -246,3 +247,12 @@ def test_published_cells_beside_the_paper():
     text = published_sizes.table(rows)
     assert "637,963,432" in text and "638 M" in text  # the same network
     assert sum(row["paper"] is not None for row in rows) == 14
+
+
+def test_published_cells_before_the_judge():
+    """It declines cells of other operations or nodes, and nets that are not CIFAR-10's."""
+    judged = {row["name"] for row in published_sizes.describe_all() if row["percentile"]}
+    assert judged == published().keys() - {"NASNet_A", "AmoebaNet_A"}
+    (line,) = judge_all(["SNAS"])
+    text = published_sizes.table(published_sizes.describe_all())
+    assert f" {line['percentile']:.1f}%" in next(x for x in text.splitlines() if "SNAS" in x)

@@ -2,4 +2,5 @@
 
 `facts` reads a run's folder. `run_page` writes the page of one run (with `series`, `replay` and
 `folds`), `compare` a page over several, `index` one over a folder of runs; `html` writes the tags.
+`serving` shows the pages of runs under way.
 """

@@ -116,7 +116,7 @@ def state(workdir: Workdir, facts: Facts) -> str:
     """The state of the run in a word; in a bucket, without a lock, a running one looks stopped."""
     if facts.result is not None:
         return "finished"
-    if _locked(workdir.path / LOCK):
+    if is_locked(workdir.path / LOCK):
         return "running"
     runs = (facts.config.get("search") or {}).get("runs")
     searched = all(Phase("search", number).title in facts.ended for number in range(runs or 0))
@@ -165,7 +165,7 @@ def _has_begun(facts: Facts, name: str) -> bool:
     return any(name_in(row["phase"]) == name for row in facts.rows)
 
 
-def _locked(path: epath.Path) -> bool:
+def is_locked(path: epath.Path) -> bool:
     """Whether a process works in the folder."""
     if in_bucket(path) or not path.exists():
         return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from urllib.parse import quote
 
 from etils import epath
@@ -23,16 +25,24 @@ def write(folder: str | os.PathLike, out: str | os.PathLike | None = None) -> ep
     if not runs:
         raise ValueError(f"{folder} holds no run, nor folders of runs")
     path = as_path(out) if out is not None else epath.Path(folder) / NAME
-    lines, remarks = [], []
     for run in runs:
-        try:
-            if is_old(run):
+        if is_old(run):
+            with suppress(ValueError):  # the index says what is wrong with it
                 run_page.write(run)
-            lines.append(_line(gather(run), _link(run, path)))
+    links = [(run, _address(_link(run, path))) for run in runs]
+    write_whole(path, index_page(epath.Path(folder).name, links).encode())
+    return path
+
+
+def index_page(name: str, runs: Iterable[tuple[epath.Path, str]]) -> str:
+    """The page of these runs, each with the address of its own page."""
+    lines, remarks = [], []
+    for run, address in runs:
+        try:
+            lines.append(_line(gather(run), address))
         except ValueError as error:  # the other runs are shown all the same
             remarks.append(tag("p", f"{run.name}: {error}.", class_="remark"))
-    write_whole(path, _page(epath.Path(folder).name, lines, remarks).encode())
-    return path
+    return _page(name, lines, remarks)
 
 
 def find_runs(folder: str | os.PathLike) -> list[epath.Path]:
@@ -56,9 +66,9 @@ def _link(run: epath.Path, index: epath.Path) -> str:
     return os.path.relpath(os.path.join(os.path.abspath(run), REPORT), here)
 
 
-def _line(run: Facts, link: str) -> list:
+def _line(run: Facts, address: str) -> list:
     return [
-        tag("a", run.name, href=_address(link)),
+        tag("a", run.name, href=address),
         run_page.SCHEDULES.get(run.schedule, run.schedule),
         (tag("span", run_page.STATES[run.state], class_=f"state {run.state}"), run.state),
         shown_accuracy(run),
