@@ -8,10 +8,14 @@ import tiny_runs
 from places import ROOT
 
 from istanas_jax.config.files import load_config
+from istanas_jax.data.dataset import load_dataset
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.devices.platforms import ACT_AS
 from istanas_jax.runs.trained_network import load_trained
 from istanas_jax.schedules import one_stage, two_stage
+from istanas_jax.schedules.nets import target_net
+from istanas_jax.schedules.search import TwoStageSearch
+from istanas_jax.schedules.training import TrainTask
 
 ONE_STAGE = [
     "architecture.nodes=2",
@@ -44,6 +48,24 @@ def test_a_run_as_on_a_tpu_ends_with_a_result(schedule, overrides, tmp_path, mon
     assert load_trained(run).net.dtype == ("bfloat16" if overrides else "float32")
     if schedule is one_stage:
         assert result["absorption_warning"] is None
+
+
+@pytest.mark.slow
+def test_the_configured_precision_reaches_both_steps():
+    """Every product of the step; those of the coefficients are always of the highest."""
+
+    def highest(precision):
+        keys = [f"{phase}.matmul_precision={precision}" for phase in ("search", "train")]
+        config = tiny_runs.tiny(*keys)
+        dataset, devices = load_dataset(config.data), Devices()
+        net = target_net(config, config.train, dataset)
+        tasks = [TwoStageSearch(config, dataset, devices, net)]
+        tasks.append(TrainTask(config, dataset, devices, net))
+        return [task.lower(task.shapes()).as_text().count("HIGHEST") for task in tasks]
+
+    (search, train), (more, all_of_them) = highest("default"), highest("highest")
+    assert train == 0 < all_of_them
+    assert search < more
 
 
 def test_what_to_act_as_is_checked(monkeypatch):
