@@ -6,6 +6,8 @@ gradients and metrics over `AXIS` itself. Every host runs the same program on it
 """
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +111,16 @@ class Devices:
         """
         options = {"tpu": TPU_OPTIONS, "cpu": {} if hot else CPU_QUICKLY}.get(self.platform)
         return lowered.compile(compiler_options=options)
+
+    def compile_beside(self, lowered, others: Callable[[], None]):
+        """Compile a large program on a thread of its own, while `others` compiles the rest.
+
+        Most of the time XLA compiles on one core.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            compiled = thread.submit(self.compile, lowered)
+            others()
+        return compiled.result()
 
     def jit(self, f, **options):
         """Compile `f` to run alike on every device, on trees that are the same on all of them."""

@@ -147,9 +147,12 @@ class Search(Watched):
     def compile(self, state: SearchState) -> None:
         if self._compiled:
             return
-        self.step = self.devices.compile(self.lower(state))
-        self.method.compile(self, state)
-        self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
+
+        def others() -> None:
+            self.method.compile(self, state)
+            self.evaluate.compile(state, batch_shapes(self.monitored, self.batch))
+
+        self.step = self.devices.compile_beside(self.lower(state), others)
         self._compiled = True
 
     def lower(self, state: SearchState):

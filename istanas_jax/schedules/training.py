@@ -113,8 +113,9 @@ class TrainTask:
 
     def compile(self, state: TrainState) -> None:
         if not self._compiled:
-            self.step = self.devices.compile(self.lower(state))
-            self.evaluate.compile(state, batch_shapes(self.images, self.batch))
+            shapes = batch_shapes(self.images, self.batch)
+            others = partial(self.evaluate.compile, state, shapes)
+            self.step = self.devices.compile_beside(self.lower(state), others)
             self._compiled = True
 
     def lower(self, state: TrainState):
