@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PINNED = ("test", "onnx")  # extras that the suite runs with
+PINNED = ("test", "onnx", "jupyter")  # extras that the suite runs with
 EXTRAS = [line for extra in PINNED for line in PROJECT["optional-dependencies"][extra]]
 DECLARED = [*PROJECT["dependencies"], *EXTRAS]
 
