@@ -29,7 +29,7 @@ from istanas_jax.config.ranges import (
     whole,
 )
 from istanas_jax.config.renamed import new_name
-from istanas_jax.devices.platforms import PRECISIONS
+from istanas_jax.devices.precisions import PRECISIONS
 from istanas_jax.methods import METHODS
 
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.

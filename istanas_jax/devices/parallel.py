@@ -93,7 +93,7 @@ class Devices:
 
         Args:
           donate: the step may reuse the memory of its state.
-          precision: of matrix products and convolutions, one of `platforms.PRECISIONS`.
+          precision: of matrix products and convolutions, one of `precisions.PRECISIONS`.
         """
         return jax.pmap(
             self.traced(step, precision),

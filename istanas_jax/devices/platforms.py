@@ -15,13 +15,9 @@ from functools import wraps
 import jax
 from jax import lax
 
-ACT_AS = "ISTANAS_ACT_AS"  # environment variable: the platform whose programs the devices run
-# Bits of the mantissa that operands keep when float32 is multiplied with the default precision:
-# bfloat16 on TPUs, TF32 on GPUs from Ampere on.
-MANTISSA_BITS = {"tpu": 7, "cuda": 10}
-# Names that a config has for what `jax.default_matmul_precision` sets.
-PRECISIONS = ("default", "high", "highest")
+from istanas_jax.devices.precisions import MANTISSA_BITS
 
+ACT_AS = "ISTANAS_ACT_AS"  # environment variable: the platform whose programs the devices run
 # What is traced for one value is not used for another.
 _known = jax.make_user_context(default_value=None)
 _emulated = jax.make_user_context(default_value=False)
@@ -41,7 +37,7 @@ def only(
 
     Args:
       emulated: the program is for another platform, which is to round as this one does.
-      precision: of matrix products and convolutions, one of PRECISIONS.
+      precision: of matrix products and convolutions, one of `precisions.PRECISIONS`.
     """
 
     @wraps(f)

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from jax._src.lru_cache import LRUCache
 from jaxlib.version import __version__ as jaxlib_version
 
 from istanas_jax.storage.files import in_bucket, write_whole
+
+MAX_BYTES = 4 * 2**30  # of the default folder; a digits run leaves about 30 MB
 
 _files_of_jax = compilation_cache.get_file_cache
 
@@ -23,7 +26,10 @@ def keep(workdir: str | os.PathLike | None = None) -> None:
     slice that was preempted are new, and would compile again.
     """
     if not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", default_folder(workdir))
+        folder = default_folder(workdir)
+        jax.config.update("jax_compilation_cache_dir", folder)
+        if not in_bucket(folder):
+            shrink(Path(folder).parent, MAX_BYTES)
     compilation_cache.get_file_cache = files
 
 
@@ -61,6 +67,22 @@ def _processor() -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
+def shrink(folder: Path, max_bytes: int) -> None:
+    """Delete the programs that were used longest ago, until the others fit into `max_bytes`.
+
+    Those of other versions and machines, in folders beside each other, count too.
+    """
+    programs = []
+    for path in folder.glob("*/*-cache"):
+        with suppress(FileNotFoundError):  # another process deletes too
+            programs.append((path.stat().st_mtime, path.stat().st_size, path))
+    total = 0
+    for _, size, path in sorted(programs, reverse=True):
+        total += size
+        if total > max_bytes:
+            path.unlink(missing_ok=True)
+
+
 def files(path: str):
     """Make the cache in this folder, as jax asks for it."""
     if in_bucket(path) or jax.config.jax_compilation_cache_max_size != -1:
@@ -80,6 +102,7 @@ class WholeFiles(LRUCache):
         try:
             if value is not None:
                 compilation_cache.decompress_executable(value)
+                os.utime(self._file(key))  # used now: `shrink` takes others first
         except Exception:  # several libraries raise their own
             self._file(key).unlink(missing_ok=True)
             return None

@@ -34,6 +34,18 @@ def test_inspect_report_and_judge(tmp_path):
     assert (run / "report.html").exists() and (tmp_path / "comparison.html").exists()
 
 
+def test_help_is_there_at_once(tmp_path):
+    """Importing jax takes a second or more."""
+    code = (
+        "import sys\nfrom istanas_jax.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'jax', 'numpy', 'flax'} & set(sys.modules), sorted(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_sizes_that_were_not_written_are_unknown(tmp_path):
     """Runs of earlier versions have no sizes.json."""
     run = make_run(tmp_path / "run")

@@ -1,4 +1,6 @@
-"""Where compiled programs are kept."""
+"""Where compiled programs are kept, and which of them."""
+
+import os
 
 import jaxlib.version
 import pytest
@@ -31,3 +33,25 @@ def test_programs_of_a_run_in_a_bucket_are_beside_it(home):
 
 def test_the_processor_has_a_name():
     assert program_cache._processor()
+
+
+def test_programs_used_longest_ago_go_first(tmp_path):
+    for number, (folder, name) in enumerate([("new", "c"), ("old", "a"), ("new", "b")]):
+        file = tmp_path / folder / f"{name}-cache"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(bytes(100))
+        os.utime(file, (number, number))
+    (tmp_path / "new" / "other file").write_bytes(bytes(1000))
+
+    def left():
+        return sorted(path.name for path in tmp_path.glob("*/*-cache"))
+
+    program_cache.shrink(tmp_path, 300)
+    assert left() == ["a-cache", "b-cache", "c-cache"]
+    cache, _ = program_cache.files(str(tmp_path / "new"))
+    cache.put("d", program_cache.compilation_cache.compress_executable(b"program"))
+    os.utime(tmp_path / "new" / "d-cache", (0, 0))
+    assert cache.get("d")  # makes it the newest
+    program_cache.shrink(tmp_path, 250)
+    assert left() == ["a-cache", "b-cache", "d-cache"]
+    assert (tmp_path / "new" / "other file").exists()
