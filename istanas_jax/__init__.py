@@ -10,7 +10,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from istanas_jax.devices.xla_settings import correct_sums
+from istanas_jax.devices.xla_settings import correct_sums, enough_threads
 
 if TYPE_CHECKING:
     from istanas_jax.api import (
@@ -42,6 +42,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 correct_sums()
+enough_threads()
 
 
 def __getattr__(name: str):

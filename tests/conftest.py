@@ -16,6 +16,7 @@ from istanas_jax.runs import program_cache, session
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)
+xla_settings.enough_threads(2)
 # Programs run a few times only: most of the time would go into optimising them. The other settings
 # are those that commands add, so that tests and the processes they start compile the same programs.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")

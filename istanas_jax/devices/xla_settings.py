@@ -20,6 +20,20 @@ WRONG_SUMS = ("0.10.2",)
 NO_FUSED_SUMS = ("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type", "", " ")
 
 
+# A CPU that acts as several devices: one that waits for the others holds a thread of XLA's pool. With
+# as many threads as cores those of the others may be missing, and a recovery of z waits forever.
+DEVICES = "JAX_NUM_CPU_DEVICES"
+THREADS = "NPROC"
+
+
+def enough_threads(devices: int | None = None) -> None:
+    """Give XLA a thread more for each CPU device, if there are several; by default by DEVICES."""
+    given = os.environ.get(DEVICES, "")
+    devices = devices or (int(given) if given.isdigit() else 1)
+    if devices > 1:
+        os.environ.setdefault(THREADS, str((os.cpu_count() or 1) + devices))
+
+
 def add(variable: str, name: str, value: str, separator: str) -> bool:
     """Add a setting to an environment variable; False if it is there already."""
     present = os.environ.get(variable, "")

@@ -1,5 +1,7 @@
 """A batch in parts, on one device or on several."""
 
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -78,3 +80,26 @@ def test_one_host_decides_alone():
     devices = Devices()
     np.testing.assert_array_equal(devices.part(np.arange(4)), np.arange(4))
     np.testing.assert_array_equal(devices.largest(np.array([1, 2])), [1, 2])
+
+
+RECOVER = """
+import numpy as np, jax, jax.numpy as jnp
+from functools import partial
+from istanas_jax.devices.parallel import Devices
+from istanas_jax.methods.ista_recovery import recovery_step
+from istanas_jax.sparse_coding.architecture import Coding, draw_architecture
+coding, devices = Coding(m=28, columns="sphere"), Devices()
+assert len(devices) == 3
+state = draw_architecture(jax.random.key(0), coding, sigma=1e-3), jnp.zeros((), jnp.int32)
+recover = devices.map(partial(recovery_step, coding=coding), 1, donate=False)
+_, report = recover(devices.replicate(state), devices.split(np.arange(3, dtype=np.int32))[:, 0])
+assert not report["uncertified"]
+"""
+
+
+@pytest.mark.slow
+def test_devices_of_one_cpu_do_not_wait_for_each_other_forever(environment):
+    """With a thread per core and no more, this recovery never ended on two cores."""
+    own = {name: value for name, value in environment.items() if name != "NPROC"}
+    own |= {"JAX_NUM_CPU_DEVICES": "3"}
+    subprocess.run([sys.executable, "-c", RECOVER], env=own, check=True, timeout=300)
