@@ -20,8 +20,8 @@ WRONG_SUMS = ("0.10.2",)
 NO_FUSED_SUMS = ("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type", "", " ")
 
 
-# A CPU that acts as several devices: one that waits for the others holds a thread of XLA's pool. With
-# as many threads as cores those of the others may be missing, and a recovery of z waits forever.
+# Where a CPU acts as several devices, one that waits for the others holds a thread of XLA's pool.
+# With a thread per core the others may have none left, and a recovery of z waits forever.
 DEVICES = "JAX_NUM_CPU_DEVICES"
 THREADS = "NPROC"
 
