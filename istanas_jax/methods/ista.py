@@ -180,7 +180,8 @@ class Ista(Method):
         drawn = super().first_variables(search, key)
         of = search.devices.replicate((drawn, jnp.zeros((), jnp.int32)))
         self._compile_recovery(search.devices, of)
-        (arch, uncertified), _ = self._recover(of, self._device_numbers)
+        (arch, uncertified), report = self._recover(of, self._device_numbers)
+        check_agreement(search, 0, jax.device_get(report["supports"]))
         if uncertified:
             raise TrainingError("the first LASSO has no certified solution; change the seed or m")
         arch = jax.tree.map(jnp.asarray, jax.device_get(arch))

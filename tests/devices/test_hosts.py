@@ -187,7 +187,7 @@ def test_supports_that_differ_stop_the_run(tmp_path, environment):
     assert codes == [2, 2], said(workdir) + said(workdir, 1)
     for number in range(2):
         sentence = said(workdir, number).splitlines()[-1]
-        assert f"host {number}: search 0: the recovery before step 3 gave [[[" in sentence
+        assert f"host {number}: search 0: the recovery before step 0 gave [[[" in sentence
         assert "(host 0, device 0) and [[[" in sentence
         assert "all devices must come to the same support" in sentence
 

@@ -81,4 +81,4 @@ def test_help_says_that_files_are_programs(command, capsys):
 def test_documents_say_that_files_are_programs():
     text = " ".join(TEXT.split())
     assert "A config file is a Python program, and naming it runs it: use only those" in text
-    assert "`model.stablehlo` is a program too" in text
+    assert "`model.stablehlo` and `network.py` are programs" in text
