@@ -148,6 +148,7 @@ class Ista(Method):
         devices, own = search.devices, self.settings
         # Not all of the state, nor used up: the end of an epoch looks at what will be recovered.
         self._recover = devices.map(partial(recovery_step, coding=self.coding), 1, donate=False)
+        self._recovery_compiled = False
         numbers = np.arange(len(devices), dtype=np.int32)
         self._device_numbers = devices.split(devices.part(numbers)).squeeze(1)
         self._distance = devices.jit(partial(distance_moved, coding=self.coding))
@@ -167,7 +168,8 @@ class Ista(Method):
 
     def _compile_recovery(self, devices, of: tuple[ArchState, Array]) -> None:
         """Compile the recovery once: the first of a search is the same program as the others."""
-        if not isinstance(self._recover, jax.stages.Compiled):
+        if not self._recovery_compiled:
+            self._recovery_compiled = True
             self._recover = devices.compile(self._recover.lower(of, self._device_numbers))
 
     def begin_search(self) -> None:
