@@ -163,7 +163,7 @@ class Method(StepRules):
 
     def outcome(self, search, state: SearchState) -> dict:
         """The result of a search: support, coefficients, frozen nodes, loss and accuracy."""
-        shown = jax.device_get(self._snapshot(state.arch))
+        shown = jax.device_get(jax.jit(self.snapshot)(state.arch))
         measured = search.evaluate(state, search.monitored)
         return {
             "support": shown["support"],

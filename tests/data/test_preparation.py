@@ -159,7 +159,7 @@ def test_networks_of_before(networks, config, resize):
     if config is not None:
         (run / "config.json").write_text(json.dumps(config))
     if resize is None:
-        with pytest.raises(CheckpointError, match="older does not tell how images were prepared"):
+        with pytest.raises(CheckpointError, match="older does not say how images were prepared"):
             load_trained(run)
     else:
         assert load_trained(run).preparation == Preparation(SIZE, 3, resize)
