@@ -27,8 +27,6 @@ AXIS = "devices"
 # and 6 at O0, and it expects the programs to run in 573, 616 and 711 us.
 # 9 is XLA's number for O0 (19: O1, 29: O2); this jaxlib takes numbers only.
 TPU_OPTIONS = {"optimization_level": 9}
-# LLVM's optimisations take half of the time in which XLA's CPU backend compiles small programs.
-CPU_QUICKLY = {"xla_backend_optimization_level": 0}
 
 
 class Devices:
@@ -104,12 +102,9 @@ class Devices:
             donate_argnums=(0,) if donate else (),
         )
 
-    def compile(self, lowered, *, hot: bool = True):
-        """Compile for these devices what `map` or `jit` lowered.
-
-        hot: it runs at every step; what runs once in an epoch is compiled with less effort.
-        """
-        options = {"tpu": TPU_OPTIONS, "cpu": {} if hot else CPU_QUICKLY}.get(self.platform)
+    def compile(self, lowered):
+        """Compile for these devices what `map` or `jit` lowered."""
+        options = TPU_OPTIONS if self.platform == "tpu" else None
         return lowered.compile(compiler_options=options)
 
     def compile_beside(self, lowered, others: Callable[[], None]):

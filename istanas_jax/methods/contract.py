@@ -106,7 +106,7 @@ class Method(StepRules):
 
     def compile(self, search, state: SearchState) -> None:
         devices = search.devices
-        self._snapshot = devices.compile(self._snapshot.lower(state.arch), hot=False)
+        self._snapshot = devices.compile(self._snapshot.lower(state.arch))
 
     def begin_search(self) -> None:
         """Forget the previous search: another one follows."""

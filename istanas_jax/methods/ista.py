@@ -163,8 +163,8 @@ class Ista(Method):
         super().compile(search, state)
         compile_ = search.devices.compile
         self._compile_recovery(search.devices, (state.arch, state.uncertified))
-        self._distance = compile_(self._distance.lower(state.arch, state.z_epoch), hot=False)
-        self._freeze = compile_(self._freeze.lower(state), hot=False)
+        self._distance = compile_(self._distance.lower(state.arch, state.z_epoch))
+        self._freeze = compile_(self._freeze.lower(state))
 
     def _compile_recovery(self, devices, of: tuple[ArchState, Array]) -> None:
         """Compile the recovery once: the first of a search is the same program as the others."""
