@@ -2,10 +2,11 @@
 
     python -m istanas_jax run --config configs/baselines.py:pc_darts --workdir runs/pc_darts
 
-Variants: darts, darts_second_order, pc_darts, snas, nasp, pdarts, random; with `_small` for a CPU
-or `_tiny` for a smoke run, `darts_small`. The found cells are retrained as ISTA-NAS's are. As the
-paper's tables have them (test error, GPU-days of search): DARTS second order 2.76 %, 4.0; SNAS
-2.85 %, 1.5; P-DARTS 2.50 %, 0.3; NASP 2.83 %, 0.1; PC-DARTS 2.57 %, 0.1.
+Variants: darts, darts_second_order, pc_darts, snas, nasp, pdarts, gdas, drnas, random; with
+`_small` for a CPU or `_tiny` for a smoke run, `darts_small`. The found cells are retrained as
+ISTA-NAS's are. As the paper's tables have them (test error, GPU-days of search): DARTS second order
+2.76 %, 4.0; SNAS 2.85 %, 1.5; P-DARTS 2.50 %, 0.3; NASP 2.83 %, 0.1; PC-DARTS 2.57 %, 0.1. GDAS and
+DrNAS are not in them.
 """
 
 from ml_collections import ConfigDict
@@ -20,6 +21,8 @@ PUBLISHED = {
     "snas": (64, 150, 0.025, 0.0),  # paper, appendix
     "nasp": (64, 50, 0.025, 0.001),  # paper 4.1: as DARTS
     "pdarts": (96, 25, 0.025, 0.0),  # paper 4.2
+    "gdas": (64, 240, 0.025, 0.001),  # paper
+    "drnas": (64, 50, 0.1, 0.0),  # release, whose two stages have 25 epochs each
     "random": (64, 50, 0.025, 0.001),  # ours: the budget of DARTS
 }
 

@@ -14,7 +14,7 @@ from configs import methods, paper
 def get_config(variant: str = "") -> ConfigDict:
     config = ConfigDict({"schedule": "two_stage", "seed": 0})
     config.data = paper.cifar10()
-    config.architecture = paper.architecture()
+    config.space = paper.space()
     config.checkpoint = paper.checkpoint()
     config.log = paper.log()
 

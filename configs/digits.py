@@ -30,7 +30,7 @@ def get_config(variant: str = "") -> ConfigDict:
             "max_images": 0,
         }
     )
-    config.architecture = paper.architecture()
+    config.space = paper.space()
     config.checkpoint = paper.checkpoint()
     config.log = paper.log()
 

@@ -28,7 +28,7 @@ def get_config(variant: str = "") -> ConfigDict:
             "test_fraction": 0.2,
         }
     )
-    config.architecture = paper.architecture()
+    config.space = paper.space()
     config.checkpoint = paper.checkpoint()
     config.log = paper.log()
 

@@ -30,8 +30,13 @@ def ista(schedule: str) -> ConfigDict:
                 "every": "epoch",  # release; "step" is Algorithm 1, a number counts steps
                 "max_uncertified": 3,  # ours: more recoveries in a row without a solution stop it
             },
-            # The target net must not be larger than this; 0 sets no limit.
-            "budget": {"max_parameters": 0, "max_multiply_adds": 0},
+            # Ours: the target net must not be larger or slower than this; 0 sets no limit.
+            "budget": {
+                "max_parameters": 0,
+                "max_multiply_adds": 0,
+                "max_latency_ms": 0.0,  # on the device of the search, from images to logits
+                "latency_batch": 1,  # so many images at once
+            },
         }
         | {"one_stage": _one_stage, "two_stage": _two_stage}[schedule]()
     )
@@ -128,6 +133,35 @@ def pdarts() -> ConfigDict:
     )
 
 
+def gdas() -> ConfigDict:
+    """GDAS, Dong and Yang, CVPR 2019."""
+    return ConfigDict(
+        {
+            "adam": paper.adam(3e-4),  # release
+            "sigma": 1e-3,  # release
+            "temperature": 10.0,  # paper; falls linearly
+            "final_temperature": 0.1,  # paper
+            "recompute": False,  # ours
+        }
+    )
+
+
+def drnas() -> ConfigDict:
+    """DrNAS, Chen et al., ICLR 2021."""
+    own = ConfigDict(
+        {
+            "adam": paper.adam(6e-4),  # release
+            "sigma": 1e-3,  # release
+            "distance": "l2",  # release, on CIFAR-10; "kl" on NAS-Bench-201
+            "distance_scale": 1e-3,  # release
+            "warmup_epochs": 10,  # release: of 25; W alone
+            "recompute": False,  # ours
+        }
+    )
+    own.adam.weight_decay = 0.0  # release: the distance takes its place
+    return own
+
+
 def random() -> ConfigDict:
     """Random search."""
     return ConfigDict({"genotypes": 10})  # ours: that share the epochs of the search
@@ -139,6 +173,8 @@ BLOCKS = {name: darts for name in METHODS if name != "ista"} | {
     "snas": snas,
     "nasp": nasp,
     "pdarts": pdarts,
+    "gdas": gdas,
+    "drnas": drnas,
     "random": random,
 }
 
@@ -158,6 +194,7 @@ def small(search: ConfigDict, learning_rate: float) -> None:
         if "adam" in search[name]:
             search[name].adam.learning_rate = learning_rate
     search.pc_darts.warmup_epochs = (3 * epochs + 9) // 10
+    search.drnas.warmup_epochs = (2 * epochs + 4) // 5
     per_stage = max(epochs // 3, 2)  # the three together as long as another method's search
     search.pdarts.update({"epochs": per_stage, "warmup_epochs": (2 * per_stage + 4) // 5})
     cells = search.cells

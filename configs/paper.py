@@ -6,14 +6,23 @@ choice of this project. A config starts from these blocks and overrides what it 
 """
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 
-def architecture() -> ConfigDict:
-    """The size of a cell."""
+def space() -> ConfigDict:
+    """What is searched; what is empty, 0 or None is as the named space has it."""
     return ConfigDict(
         {
-            "nodes": 4,  # supplement: 6 nodes of which 2 are inputs
-            "s": 2,  # paper 4.1: each intermediate node keeps two connections
+            # paper: the operations of DARTS; supplement: 6 nodes of which 2 are inputs; 4.1: each
+            # intermediate node keeps two connections
+            "name": "darts",
+            "operations": (),  # names, or "my_operations.py:name" of a file of your own
+            "nodes": 0,
+            "s": (),  # connections that a node keeps: one number, or one for each node
+            "distinct": placeholder(bool),  # they must have different predecessors
+            "candidates": (),  # operations per cell type and edge, if they differ
+            "alike": placeholder(bool),  # normal and reduction cells have the same connections
+            "zero": placeholder(bool),  # DARTS and its kin weigh a zero operation as well
         }
     )
 

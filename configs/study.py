@@ -25,7 +25,7 @@ from configs import (
 COMPARED = ("ista", "darts", "pc_darts", "random")
 QUALITY = ("ista", "darts", "pc_darts", "snas", "random")
 SIZES = ("small", "tiny", "imagenet")
-ONE_STAGE = ("architecture", "search", "train")  # what a one-stage run has of its own
+ONE_STAGE = ("space", "search", "train")  # what a one-stage run has of its own
 
 
 def get_config(variant: str = "correlation") -> ConfigDict:

@@ -25,10 +25,10 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import CONFIG, GENOTYPE, METRICS, REPLAY, RESULT, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
 from istanas_jax.schedules import one_stage, retrain, two_stage
-from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
-from istanas_jax.space.genotype import Genotype, load
-from istanas_jax.sparse_coding.architecture import ArchState, Coding, coefficients, recover
-from istanas_jax.sparse_coding.lasso import top_support
+from istanas_jax.space.connections import CELL_TYPES
+from istanas_jax.space.genotype import Genotype, in_order_of, load
+from istanas_jax.sparse_coding.architecture import ArchState, coefficients
+from istanas_jax.sparse_coding.lasso import solve_nodes, top_support
 from istanas_jax.storage.checkpoint_files import absolute
 from istanas_jax.training.replay_row import ReplayRow
 
@@ -70,11 +70,11 @@ class Run:
     @property
     def coefficients(self) -> Float[np.ndarray, "cells nodes s"] | None:
         """Coefficients of the genotype's connections, in its order; None if no search gave them."""
-        genotype = self._read(GENOTYPE)
+        genotype = self.genotype
         for file in sorted(self.path.glob("search_*.json")):
             found = self._read(file.name)
-            if found["genotype"] == genotype:
-                return np.array(found["coefficients"])[..., OTHER_ORDER]
+            if Genotype.from_dict(found["genotype"]) == genotype:
+                return np.array(in_order_of(genotype, found["coefficients"]))
         return None
 
     def metrics(self) -> list[dict]:
@@ -229,14 +229,15 @@ def recover_z(
     """
     A, b = (jnp.asarray(x, jnp.float32)[None, None] for x in (A, b))
     z = jnp.zeros((1, 1, A.shape[-1]))
-    arch = ArchState(b=b, A=A, z=z, support=top_support(z, s), frozen=jnp.zeros((1, 1), bool))
-    found = recover(arch, Coding(s=s, lam=lam))
+    code = solve_nodes(A, b, lam, z0=z)
+    support = top_support(code.z, s, exists=jnp.any(A != 0, axis=-2))
+    arch = ArchState(b=b, A=A, z=code.z, support=support, frozen=jnp.zeros((1, 1), bool))
     return Node(
-        found.arch.z[0, 0],
-        found.arch.support[0, 0],
-        coefficients(found.arch)[0, 0],
-        float(found.code.kkt[0, 0]),
-        bool(found.certified),
+        code.z[0, 0],
+        support[0, 0],
+        coefficients(arch)[0, 0],
+        float(code.kkt[0, 0]),
+        bool(code.converged.all()),
     )
 
 

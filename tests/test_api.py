@@ -18,7 +18,7 @@ TINY = f"""
 from istanas_jax.config.files import load_config
 
 def get_config():
-    small = ["architecture.nodes=2", "search.cells=1", "train.cells=1"]
+    small = ["space.nodes=2", "search.cells=1", "train.cells=1"]
     spec = {str(ROOT / "configs" / "digits.py:tiny")!r}
     return load_config(spec, [f"--config.{{each}}" for each in small])
 """

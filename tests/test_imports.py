@@ -39,7 +39,8 @@ ONLY_IN = {
     "matplotlib": {"look.curves", "studies.plots"},
     "safetensors": {"deploy.export"},
     "scipy": {"judge.fit", "studies.stats"},
-    "torch": {"deploy.pytorch_source", "deploy.latency"},  # only where it is installed
+    # Only where it is installed.
+    "torch": {"deploy.pytorch_source", "deploy.latency", "bench.costs.torch_operations"},
     "wandb": {"runs.writers.wandb"},
     "mlflow": {"runs.writers.mlflow"},
     "onnx": {"deploy.onnx_model"},

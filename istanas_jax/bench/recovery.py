@@ -11,15 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.linear_model import Lasso, lars_path
 
-from istanas_jax.space import connections
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding import lasso
 from istanas_jax.sparse_coding.architecture import ArchState, Coding, init_architecture, recover
 
 SCALES = (1e-3, 1e-2, 1e-1, 1.0)
-NUM_NODES = 4
 M = 7
 LAM = 1e-5
-CODING = Coding(nodes=NUM_NODES, m=M, lam=LAM)
+CODING = Coding(m=M, lam=LAM)
 # One step of the paper's Adam moves each entry of b by about its learning rate.
 SMALL_MOVE = 6e-4
 
@@ -56,8 +55,8 @@ def _recover(arch: ArchState):
 
 
 def _exactness(rng, scale: float, problems: int) -> dict:
-    n = connections.max_candidates(NUM_NODES)
-    sizes = [connections.num_candidates(i % NUM_NODES) for i in range(problems)]
+    n = DARTS.max_candidates
+    sizes = [DARTS.num_candidates(i % DARTS.nodes) for i in range(problems)]
     A = np.zeros((problems, M, n), np.float32)
     for i, size in enumerate(sizes):
         A[i, :, :size] = rng.random((M, size))

@@ -26,8 +26,8 @@ from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.supernet.static import static_net
 from istanas_jax.schedules.nets import super_net
 from istanas_jax.schedules.search import TwoStageSearch
-from istanas_jax.space.connections import num_candidates
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS
 
 MODES = ("dynamic", "static", "dense")
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -131,7 +131,7 @@ def mode_task(
 
 
 def _random_support(rng) -> np.ndarray:
-    nodes = [rng.choice(num_candidates(j % 4), 2, replace=False) for j in range(8)]
+    nodes = [rng.choice(DARTS.num_candidates(j % 4), 2, replace=False) for j in range(8)]
     return np.array(nodes, np.int32).reshape(2, 4, 2)
 
 

@@ -15,10 +15,10 @@ from istanas_jax.data.splits import batch_shapes
 from istanas_jax.devices.parallel import Devices
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.outline import outline
-from istanas_jax.schedules.search import OneStageSearch, supports_of
+from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.sparse_coding.architecture import coefficients
+from istanas_jax.sparse_coding.architecture import coefficients, supports_of
 
 
 def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:

@@ -20,6 +20,13 @@ def positive(text: str, most: int = 10**9) -> int:
     return value
 
 
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to 3600")
+    return value
+
+
 # The largest sizes of a network: as in `config.bounds`.
 SIZES = {"channels": 4096, "cells": 1000, "classes": 100_000, "image-size": 4096}
 SIZES |= {"batch": 1_048_576, "steps": 10**6}

@@ -5,12 +5,16 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
+from istanas_jax.cli import bench_costs
 from istanas_jax.cli.arguments import positive, show, size
 from istanas_jax.config.files import TRUST, load_config
 
 
 def add_commands(commands) -> None:
-    """Add `bench recovery`, `step`, `memory`, `loop`, `data`, `switch`, `docs` and `torture`."""
+    """Add `bench recovery`, `step`, `memory`, `loop`, `data`, `switch`, `docs` and `torture`.
+
+    `bench_costs` adds the others.
+    """
     bench = commands.add_parser(
         "bench", help="measure: the LASSO's exactness, a step's cost, the loop, images, the switch"
     )
@@ -26,6 +30,7 @@ def add_commands(commands) -> None:
         _add_torture,
     ):
         add(benchmarks)
+    bench_costs.add_commands(benchmarks)
 
 
 def _add(benchmarks, name: str, run, summary: str, description: str, *, config: str = ""):

@@ -31,6 +31,8 @@ from istanas_jax.config.ranges import (
 from istanas_jax.config.renamed import new_name
 from istanas_jax.devices.precisions import PRECISIONS
 from istanas_jax.methods import METHODS
+from istanas_jax.space.operations import find_operation
+from istanas_jax.space.spaces import SPACES, read_space
 
 # Seeds are 32-bit numbers inside jax, and the runs of a config count on from the first.
 LAST_SEED = 2**31 - 1 - 10_000
@@ -44,6 +46,8 @@ WRITERS = ("wandb", "mlflow")  # services that metrics can go to
 METHOD = one_of(*METHODS)
 EPOCHS = whole(1, 100_000)
 WARMUP = whole(0, 100_000)
+
+TABLES = "darts,darts_second_order,pc_darts,snas,nasp,pdarts,gdas,drnas"  # `methods.tables`
 
 # Names in braces stand for each of them: {search,train}.cells is search.cells and train.cells.
 TABLE = {
@@ -79,8 +83,17 @@ TABLE = {
     "log.writer": Rule(lambda value: value in ("", *WRITERS), "empty, wandb or mlflow"),
     "log.profile": STEPS,
     #
-    "architecture.nodes": whole(2, 12),  # one node alone has no connection inside its cell
-    "architecture.s": whole(1, 14),  # the first node has 2 predecessors and 7 operations
+    "space.name": one_of(*SPACES),
+    "space.operations": each(TEXT),
+    "space.nodes": Rule(  # one node alone has no connection inside its cell
+        lambda value: is_whole(value) and (value == 0 or 2 <= value <= 12),
+        "a whole number from 2 to 12, or 0 for as many as the named space has",
+    ),
+    "space.s": each(whole(1, 1000), range(13)),
+    "space.candidates": each(each(each(TEXT)), (0, 2)),
+    "space.{distinct,alike,zero}": Rule(
+        lambda value: value is None or isinstance(value, bool), "True, False or None"
+    ),
     #
     "{search,train}.stem": one_of("cifar", "imagenet"),
     "{search,train}.cells": whole(1, 1000),
@@ -120,15 +133,11 @@ TABLE = {
     "search.stop.unchanged_epochs": whole(0, 100_000),
     "search.stop.warning": number(0, 1),
     #
-    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.sigma": positive(100.0),
-    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.learning_rate": positive(
-        100.0
-    ),
-    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.{b1,b2}": FRACTION,
-    "search.{ista,darts,darts_second_order,pc_darts,snas,nasp,pdarts}.adam.weight_decay": number(
-        0, 1
-    ),
-    "search.{darts,darts_second_order,pc_darts,snas,nasp,pdarts}.recompute": YES_OR_NO,
+    f"search.{{ista,{TABLES}}}.sigma": positive(100.0),
+    f"search.{{ista,{TABLES}}}.adam.learning_rate": positive(100.0),
+    f"search.{{ista,{TABLES}}}.adam.{{b1,b2}}": FRACTION,
+    f"search.{{ista,{TABLES}}}.adam.weight_decay": number(0, 1),
+    f"search.{{{TABLES}}}.recompute": YES_OR_NO,
     "search.ista.m": whole(1, 1000),
     "search.ista.lam": positive(1.0),
     "search.ista.columns": one_of("uniform", "sphere"),
@@ -137,6 +146,8 @@ TABLE = {
     "search.ista.recovery.max_uncertified": whole(0, 10**6),
     "search.ista.budget.max_parameters": whole(0, 10**15),
     "search.ista.budget.max_multiply_adds": whole(0, 10**18),
+    "search.ista.budget.max_latency_ms": number(0, 10**9),
+    "search.ista.budget.latency_batch": whole(1, 1_048_576),
     "search.ista.first_update": one_of("b", "w"),
     "search.ista.explore.{draw,compare,shared_weights,one_loss}": YES_OR_NO,
     "search.ista.explore.warmup_epochs": WARMUP,
@@ -144,8 +155,10 @@ TABLE = {
     "search.ista.freeze.distance": one_of("all", "kept"),
     "search.ista.freeze.epsilon": number(0, 1000),
     "search.pc_darts.partial": whole(1, 4096),
-    "search.{pc_darts,pdarts}.warmup_epochs": WARMUP,
-    "search.snas.{temperature,final_temperature}": positive(10**6),
+    "search.{pc_darts,pdarts,drnas}.warmup_epochs": WARMUP,
+    "search.{snas,gdas}.{temperature,final_temperature}": positive(10**6),
+    "search.drnas.distance": one_of("l2", "kl"),
+    "search.drnas.distance_scale": number(0, 100),
     "search.snas.annealing": number(0, 1000),
     "search.pdarts.stage_cells": each(whole(1, 1000), range(1, 10)),
     "search.pdarts.candidates": each(whole(1, 8), range(1, 10)),
@@ -177,10 +190,10 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 BOUNDS = {key: rule for pattern, rule in TABLE.items() for key in _expanded(pattern)}
-PARTS = ("data", "checkpoint", "log", "architecture", "search", "train")
+PARTS = ("data", "checkpoint", "log", "space", "search", "train")
 # Parts and keys that a schedule or a search method does not read.
 NOT_READ = {
-    "retrain": ("architecture", "search"),
+    "retrain": ("space", "search"),
     "one_stage": (
         "search.runs",
         "search.weights_fraction",
@@ -225,6 +238,16 @@ def check_values(config: ConfigDict) -> None:
             raise ConfigError(f"{key} is {_shown(value)}, it must be {rule.words}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key} is {value}, it must be a finite number")
+    if "space" in config:
+        _check_space(config.space)
+
+
+def _check_space(block: ConfigDict) -> None:
+    try:
+        for name in read_space(block).operations:
+            find_operation(name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _required(config: ConfigDict) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from ml_collections import ConfigDict
 
 from istanas_jax.config.bounds import check_values
-from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.connections import num_predecessors
+from istanas_jax.space.spaces import read_space
 
 PHASES = ("search", "train")
 
@@ -27,12 +28,13 @@ def check_config(config: ConfigDict, devices: int) -> None:
 
 
 def _check_ista(config: ConfigDict) -> None:
-    s, own = config.architecture.s, config.search.ista
-    if own.distinct and s > NUM_INPUTS:
-        raise ValueError(
-            f"architecture.s is {s}, but search.ista.distinct wants that many different "
-            f"predecessors, and the first node has {NUM_INPUTS}"
-        )
+    space, own = read_space(config.space), config.search.ista
+    for node in range(space.nodes if own.distinct else 0):
+        if space.kept(node) > num_predecessors(node):
+            raise ValueError(
+                f"space.s is {space.kept(node)}, but search.ista.distinct wants that many "
+                f"different predecessors, and node {node} has {num_predecessors(node)}"
+            )
     if "explore" not in own:
         return
     if config.schedule == "one_stage":

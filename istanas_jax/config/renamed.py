@@ -1,4 +1,4 @@
-"""Config keys that had another name in version 0.1.0; messages give the new one."""
+"""Config keys that had another name in an earlier version; messages give the new one."""
 
 import re
 
@@ -6,6 +6,7 @@ import re
 CHANGES = (
     (r"^retrain\.", "train."),
     (r"^architecture\.(columns|distinct|implicit|lam|m|sigma|signed)$", r"search.ista.\1"),
+    (r"^architecture\.(nodes|s)$", r"space.\1"),
     (r"^recovery\.first$", "search.ista.first_update"),
     (r"^recovery\.freeze$", "search.ista.freeze.rule"),
     (r"^recovery\.(distance|epsilon)$", r"search.ista.freeze.\1"),
@@ -25,7 +26,7 @@ CHANGES = (
 
 
 def new_name(key: str) -> str | None:
-    """What a key of 0.1.0 is called now; None if its name is still the same.
+    """What a key of an earlier version is called now; None if its name is still the same.
 
     >>> new_name("retrain.weights.clip")
     'train.weights.max_gradient_norm'

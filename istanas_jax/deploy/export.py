@@ -41,9 +41,12 @@ from istanas_jax.deploy.folding import apply_folded, fold_batch_norms
 from istanas_jax.deploy.release_state import load_release_state, to_release_state
 from istanas_jax.networks import counting
 from istanas_jax.networks.agreement import PRECISION, compare
-from istanas_jax.runs.folder import Workdir
+from istanas_jax.networks.target_net import TargetNet, module_layers
+from istanas_jax.runs.folder import CONFIG, Workdir
 from istanas_jax.runs.trained_network import Trained, load_trained
+from istanas_jax.schedules.results import named_space
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.layers import Noise
 from istanas_jax.storage.files import in_bucket, remove_leftovers, telling
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -72,6 +75,7 @@ def export(
     """
     onnx_model.check_opset(opset)
     trained = load_trained(workdir, run)
+    _check_function(trained.net)
     folder = _claim(out)
     variables = fold_batch_norms(trained.variables, trained.net) if fold else trained.variables
     evaluate = jax.jit(lambda variables, images: logits(trained, variables, images))
@@ -81,6 +85,7 @@ def export(
     expected = np.asarray(evaluate(trained.variables, images))
     opset = (opset or onnx_model.OPSET) if onnx_model.installed() else None
     about = _about(trained, fold) | {"onnx_opset": opset, "compared_images": IMAGES}
+    about |= named_space(Workdir(workdir).read(CONFIG) or {})
     files = {}
 
     def keep(name: str, content: bytes, again: Callable[[bytes], Array] | None = None) -> None:
@@ -103,6 +108,18 @@ def export(
     keep(GENOTYPE, f"{genotype}\n".encode())
     keep(WEIGHTS, _safetensors(variables, about), lambda b: reread(_from_safetensors(b), images))
     keep(MODEL, stablehlo(trained, variables, fold), lambda b: load_model(b).call(images))
+    if has_own_layers(trained.net):  # for which neither PyTorch nor ONNX has a name
+        about |= {"onnx_opset": None, "left_out": [RELEASE, PYTORCH, ONNX]}
+    else:
+        _keep_for_others(trained, about, keep, evaluate, images, folder)
+    keep("README.md", readme(trained, about).encode())
+    about = signed(about | {"largest_logit": float(np.max(np.abs(expected))), "files": files})
+    Workdir(folder).write(NETWORK, about)
+    return {"out": str(folder), **about}
+
+
+def _keep_for_others(trained: Trained, about: dict, keep, evaluate, images, folder) -> None:
+    """Keep what PyTorch and ONNX read."""
     keep(
         RELEASE,
         _npz(to_release_state(trained.variables, trained.net)),
@@ -113,13 +130,9 @@ def export(
     runs = pytorch_source.installed() and not in_bucket(folder)
     run_source = partial(pytorch_source.run_pytorch, state=os.fspath(state), images=images)
     keep(PYTORCH, source.encode(), run_source if runs else None)
-    if opset:
+    if opset := about["onnx_opset"]:
         content = onnx_model.onnx_model(trained, opset)
         keep(ONNX, content, partial(onnx_model.run_onnx, images=images))
-    keep("README.md", readme(trained, about).encode())
-    about = signed(about | {"largest_logit": float(np.max(np.abs(expected))), "files": files})
-    Workdir(folder).write(NETWORK, about)
-    return {"out": str(folder), **about}
 
 
 def logits(
@@ -167,6 +180,21 @@ def _network(folder: Workdir) -> Any:
         return folder.read(NETWORK)
     except ValueError:  # somebody else's file
         return None
+
+
+def _check_function(net: TargetNet) -> None:
+    """Raise if the network does not give the same answer to the same image."""
+    for _, layers in module_layers(net):
+        if any(isinstance(layer, Noise) for layer in layers):
+            raise ExportError(
+                "the network's cells have noise, which is no function of an image: it cannot be "
+                "exported"
+            )
+
+
+def has_own_layers(net: TargetNet) -> bool:
+    """Whether an operation of the network computes a layer by a function of somebody's own."""
+    return any(hasattr(layer, "apply") for _, layers in module_layers(net) for layer in layers)
 
 
 def _about(trained: Trained, folded: bool) -> dict:

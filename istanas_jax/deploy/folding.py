@@ -22,8 +22,8 @@ from istanas_jax.networks.batch_norm import EPSILON, Mode, batch_norm
 from istanas_jax.networks.cells import Operation, Preprocess
 from istanas_jax.networks.stem_and_heads import Stem, stem_steps
 from istanas_jax.networks.target_net import TargetNet, module_layers
-from istanas_jax.space.layers import Shapes, Step, steps
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.layers import CONVOLUTIONS, Shapes, Step, steps
+from istanas_jax.space.operations import find_operation
 
 
 def fold_batch_norms(variables: dict, net: TargetNet) -> dict:
@@ -44,7 +44,7 @@ def fold_batch_norms(variables: dict, net: TargetNet) -> dict:
                 kept.pop((*module, f"stats{step.norm}"), None)
             elif step.norm is not None:
                 left.append(step.norm)
-            kernels = step.kernels
+            kernels = step.kernels if isinstance(step.layer, CONVOLUTIONS) else {}
         if not left:
             kept.pop((*module, "stats"), None)
     return {"params": unflatten_dict(params), "batch_stats": unflatten_dict(kept)}
@@ -103,7 +103,7 @@ def _preprocess(module: Preprocess, x: Array, mode: Mode) -> Array:
 
 
 def _operation(module: Operation, x: Array, mode: Mode) -> Array:
-    layers = BY_NAME[module.op].layers_in(module.stride, module.regime)
+    layers = find_operation(module.op).layers_in(module.stride, module.regime)
     return _run(module, steps(layers, module.channels), x, mode)
 
 

@@ -24,7 +24,7 @@ from istanas_jax.runs.trained_network import Trained
 from istanas_jax.space import layers
 from istanas_jax.space.connections import stride_of
 from istanas_jax.space.layers import Step
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 OPSET = 17  # onnxruntime reads it since 1.12
 OPSETS = range(13, 25)  # each of them gives the network's logits here by onnxruntime
@@ -141,7 +141,7 @@ class _Graph:
             found = []
             for k, (op, predecessor) in enumerate(node):
                 stride = stride_of(predecessor, plan.reduction)
-                sequence = BY_NAME[op].layers_in(stride, regime)
+                sequence = find_operation(op).layers_in(stride, regime)
                 numbered = layers.steps(sequence, plan.channels)
                 found.append(self.layers(numbered, states[predecessor], name, operation_name(j, k)))
             total = found[0]
@@ -188,6 +188,9 @@ class _Graph:
                 return self.conv(x, kernels[0].transpose(3, 2, 0, 1), bias, strides)
             case layers.FactorisedReduction():
                 return self.halve(x, *kernels, bias)
+            case layers.Zero(stride=stride):
+                part = self.node("MaxPool", x, **_window((1, 1), (stride, stride)))
+                return self.node("Mul", part, self.constant(np.zeros(1), np.float32))
             case other:
                 raise TypeError(f"{other} cannot be written as ONNX")
 

@@ -19,7 +19,7 @@ from istanas_jax.runs.trained_network import Trained
 from istanas_jax.space import layers
 from istanas_jax.space.connections import stride_of
 from istanas_jax.space.layers import Layer, Layers
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 INDENT = 8 * " "
 HALVING = (layers.Relu, layers.FactorisedReduction, layers.Norm)
@@ -238,7 +238,7 @@ def _operations(net: TargetNet) -> list[str]:
     for reduction in sorted(reductions):
         for node in net.genotype.reduce if reduction else net.genotype.normal:
             for op, predecessor in node:
-                found[op, stride_of(predecessor, reduction)] = BY_NAME[op]
+                found[op, stride_of(predecessor, reduction)] = find_operation(op)
     lines = []
     for (op, stride), record in sorted(found.items()):
         made = _module(record.layers_in(stride, regime), "c", regime.affine, record.release)
@@ -265,12 +265,12 @@ def _module(sequence: Layers, channels: str, affine: bool, form: str) -> str:
 def _sequence(sequence: Layers, channels: str, affine: bool) -> str:
     texts = []
     for layer in sequence:
-        texts.append(_layer(layer, channels, affine))
+        texts.append(layer_text(layer, channels, affine))
         channels = str(layer.channels_out(channels))
     return ", ".join(texts)
 
 
-def _layer(layer: Layer, channels: str, affine: bool) -> str:
+def layer_text(layer: Layer, channels: str, affine: bool) -> str:
     """The torch module of a layer whose input has these channels, a number or a name."""
     out = layer.channels_out(channels)
     match layer:
@@ -294,5 +294,7 @@ def _layer(layer: Layer, channels: str, affine: bool) -> str:
         case layers.Conv(kernel=kernel, strides=strides):
             padding = tuple((k - 1) // 2 for k in kernel)
             return f"nn.Conv2d({channels}, {out}, {kernel}, {strides}, {padding}, bias=False)"
+        case layers.Zero(stride=stride):  # what is not above infinity becomes 0
+            return f"nn.MaxPool2d(1, {stride}), nn.Threshold(float('inf'), 0.0)"
         case other:
             raise TypeError(f"{other} cannot be written for PyTorch")

@@ -17,8 +17,6 @@ from istanas_jax.networks.supernet.net import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
 from istanas_jax.space.connections import (
     NUM_INPUTS,
-    NUM_OPS,
-    OPERATIONS,
     auxiliary_cell,
     edge_index,
     num_edges,
@@ -33,7 +31,7 @@ from istanas_jax.space.layers import (
     shapes,
     steps,
 )
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 Path = tuple[str, ...]
 
@@ -112,14 +110,14 @@ def _module(layers: Layers, names: Iterable[str]) -> _Module:
 
 
 def _operation(op: str, stride: int, regime: NormRegime) -> _Module:
-    layers = BY_NAME[op].layers_in(stride, regime)
-    return _module(layers, _numbers(layers, BY_NAME[op].release))
+    layers = find_operation(op).layers_in(stride, regime)
+    return _module(layers, _numbers(layers, find_operation(op).release))
 
 
 def correspondences(net: TargetNet | SuperNet) -> Iterator[Correspondence]:
     """Every array of the release's network, once, and its place in ours."""
     if isinstance(net, SuperNet):
-        plans, concat = net.plans(), (net.num_nodes, net.num_nodes)
+        plans, concat = net.plans(), (net.space.nodes, net.space.nodes)
     else:
         g = net.genotype
         concat = (len(g.normal_concat), len(g.reduce_concat))
@@ -198,10 +196,11 @@ def _super_cell(net: SuperNet, plan: CellPlan, prefix: str, cell: str):
         yield from _weights(prefix + theirs, (cell, name), module, weights)
         path, shape = (cell, "pre_stats"), (NUM_INPUTS, 1, 2, c)
         yield from _stats(prefix + theirs, module.norms, path, shape, (n,))
-    path, shape = (cell, "stats"), (num_edges(net.num_nodes), NUM_OPS, operations.MAX_NORMS, 2, c)
+    norms = operations.max_norms(net.space.operations)
+    path, shape = (cell, "stats"), (num_edges(net.space.nodes), net.space.num_ops, norms, 2, c)
     groups = zip(GROUP_NAMES[plan.reduction], spec.strides, spec.groups, strict=True)
     for group, stride, edges in groups:
-        for (place, edge), (o, op) in product(enumerate(edges), enumerate(OPERATIONS)):
+        for (place, edge), (o, op) in product(enumerate(edges), enumerate(net.space.operations)):
             number = edge_index(*edge)
             theirs = f"{prefix}_ops.{number}._ops.{o}."
             module = _operation(op, stride, spec.regime)

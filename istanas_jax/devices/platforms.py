@@ -23,11 +23,11 @@ _known = jax.make_user_context(default_value=None)
 _emulated = jax.make_user_context(default_value=False)
 
 
-def by_platform(*args, cpu: Callable, default: Callable):
-    """`cpu(*args)` on CPUs, `default(*args)` elsewhere."""
+def by_platform(*args, default: Callable, **forms: Callable):
+    """The form of the platform, such as `cpu` or `tpu`, called with `args`; or else `default`."""
     if _known.value is None:
-        return lax.platform_dependent(*args, cpu=cpu, default=default)
-    return (cpu if _known.value == "cpu" else default)(*args)
+        return lax.platform_dependent(*args, default=default, **forms)
+    return forms.get(_known.value, default)(*args)
 
 
 def only(

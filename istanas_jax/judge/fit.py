@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 from istanas_jax.judge import regression
 from istanas_jax.space.connections import Connection
 from istanas_jax.space.genotype import FIELDS, Support, random_genotype
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.storage.files import write_whole
 
 RIDGE = 10.0  # added to the normal equations; 1 to 30 rank unseen cells equally well
@@ -83,7 +84,7 @@ def cross_validate(x: np.ndarray, y: np.ndarray, seed: int = 0) -> dict[str, flo
 
 
 def _supports(cell: dict) -> tuple[Support, Support]:
-    flat = [[Connection(*pair).flat for pair in cell[field]] for field in FIELDS]
+    flat = [[DARTS.flat(Connection(*pair)) for pair in cell[field]] for field in FIELDS]
     normal, reduce = (tuple(zip(picks[::2], picks[1::2], strict=True)) for picks in flat)
     return normal, reduce
 

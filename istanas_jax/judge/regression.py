@@ -5,8 +5,8 @@ trained on CIFAR-10 with 8 cells, 32 channels and 100 epochs. It sees which oper
 predecessor at which node, how often each operation occurs in a cell, and the products of these
 counts; `fit` fits it and says how well it ranks cells that it has not seen.
 
-It knows cells of 4 nodes with 2 connections each and the 7 operations of the search space, and it
-knows CIFAR-10. It cannot judge a collapse: almost no trained cell had as many connections without
+It knows cells of 4 nodes with 2 connections each and the 7 operations of DARTS, and it knows
+CIFAR-10. It cannot judge a collapse: almost no trained cell had as many connections without
 weights as a collapsed search ends with, so the verdict on such cells carries a warning.
 """
 
@@ -18,20 +18,10 @@ from importlib import resources
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, max_candidates, weight_free
 from istanas_jax.space.genotype import Genotype, Support
+from istanas_jax.space.spaces import DARTS
 
-NODES, S = 4, 2
-# Operations of the trained cells, in the order in which the coefficients count them.
-JUDGED = (
-    "max_pool_3x3",
-    "avg_pool_3x3",
-    "skip_connect",
-    "sep_conv_3x3",
-    "sep_conv_5x5",
-    "dil_conv_3x3",
-    "dil_conv_5x5",
-)
+NODES, S = DARTS.nodes, DARTS.s
 COLLAPSED = 6  # connections without weights in a normal cell that deserve a warning
 FILE = "coefficients.json"
 
@@ -59,13 +49,12 @@ def judge(genotype: Genotype) -> Verdict:
 
 def why_not(genotype: Genotype) -> str | None:
     """Why the judge does not know cells of this kind; None if it does."""
-    if OPERATIONS != JUDGED:
-        return f"cells of other operations than {', '.join(JUDGED)} cannot be judged"
-    sizes = {(len(cell), len(cell[0])) for cell in (genotype.normal, genotype.reduce)}
+    cells = (genotype.normal, genotype.reduce)
+    sizes = {(len(cell), len(node)) for cell in cells for node in cell}
     if sizes != {(NODES, S)}:
         return f"only cells of {NODES} nodes with {S} connections each can be judged"
-    names = {c.operation for cell in (genotype.normal, genotype.reduce) for n in cell for c in n}
-    if unknown := sorted(names - set(OPERATIONS)):
+    names = {c.operation for cell in cells for n in cell for c in n}
+    if unknown := sorted(names - set(DARTS.operations)):
         return f"cells with {', '.join(unknown)} cannot be judged: no trained cell had it"
     return None
 
@@ -79,13 +68,13 @@ def judge_supports(supports: tuple[Support, Support]) -> Verdict:
     )
     quantiles = model["random_quantiles"]
     below = bisect.bisect_left(quantiles, accuracy) / (len(quantiles) - 1)
-    free = weight_free(supports[0]), weight_free(supports[1])
+    free = DARTS.weight_free(supports[0]), DARTS.weight_free(supports[1])
     return Verdict(accuracy, 100 * min(below, 1.0), free, _warning(supports[0], free[0], model))
 
 
 def skips(cell: Support) -> int:
     """How many connections of a cell are skip-connections."""
-    return sum(OPERATIONS[flat % NUM_OPS] == "skip_connect" for node in cell for flat in node)
+    return sum(DARTS.connection(flat).operation == "skip_connect" for node in cell for flat in node)
 
 
 def _warning(normal: Support, free: int, model: Mapping) -> str | None:
@@ -99,30 +88,30 @@ def _warning(normal: Support, free: int, model: Mapping) -> str | None:
 
 def features(supports: tuple[Support, Support]) -> dict[int, float]:
     """The features that are not 0, by their place in the vector of `num_features`."""
-    longest, pairs = max_candidates(NODES), _pairs()
-    size = NODES * longest + NUM_OPS + len(pairs)  # of one cell
+    longest, pairs = DARTS.max_candidates, _pairs()
+    size = NODES * longest + DARTS.num_ops + len(pairs)  # of one cell
     found: dict[int, float] = {}
     for cell, support in enumerate(supports):
         start = cell * size
-        counts = [0] * NUM_OPS
+        counts = [0] * DARTS.num_ops
         for node, picks in enumerate(support):
             for flat in map(int, picks):
                 place = start + node * longest + flat
                 found[place] = found.get(place, 0) + 1
-                counts[flat % NUM_OPS] += 1
+                counts[flat % DARTS.num_ops] += 1
         start += NODES * longest
         found |= {start + op: count for op, count in enumerate(counts)}
-        start += NUM_OPS
+        start += DARTS.num_ops
         found |= {start + n: counts[a] * counts[b] for n, (a, b) in enumerate(pairs)}
     return found
 
 
 def num_features() -> int:
-    return 2 * (NODES * max_candidates(NODES) + NUM_OPS + len(_pairs()))
+    return 2 * (NODES * DARTS.max_candidates + DARTS.num_ops + len(_pairs()))
 
 
 def _pairs() -> list[tuple[int, int]]:
-    return list(combinations_with_replacement(range(NUM_OPS), 2))
+    return list(combinations_with_replacement(range(DARTS.num_ops), 2))
 
 
 @functools.cache

@@ -19,4 +19,5 @@ DARK = {"page": "#0d1117", "ink": "#e6edf3", "soft": "#9198a1", "node": "#262c36
 
 def colour_of(operation: str) -> str:
     """The colour of an operation's lines."""
-    return COLOURS[BY_NAME[operation].colour]
+    known = BY_NAME.get(operation)  # not one from a file: looking at a run does not run its files
+    return COLOURS[known.colour if known else "purple"]

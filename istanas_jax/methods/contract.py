@@ -24,6 +24,8 @@ from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
 from istanas_jax.networks.supernet.net import SuperNet
+from istanas_jax.space.spaces import DARTS, read_space
+from istanas_jax.sparse_coding.architecture import tie
 from istanas_jax.training import optimizers
 from istanas_jax.training.replay_row import ReplayRow
 from istanas_jax.training.search_accuracy import named_accuracy
@@ -58,7 +60,7 @@ class Method(StepRules):
         self.config, self.steps_per_epoch, self.stage = config, steps_per_epoch, stage
         self.cells, self.epochs = self.sizes()
         self.epochs_of_w = self.epochs  # length of one schedule of W's learning rate
-        self.nodes, self.s = config.architecture.nodes, config.architecture.s
+        self.space = read_space(config.space)
 
     # The network and the optimiser.
 
@@ -78,6 +80,14 @@ class Method(StepRules):
     def settings(self) -> ConfigDict:
         """The method's own part of the config."""
         return self.config.search[self.config.search.method]
+
+    def trained(self, arrays):
+        """What is trained of arrays of both cell types: one of them if they are alike."""
+        return jax.tree.map(lambda x: x[:1], arrays) if self.space.alike else arrays
+
+    def for_both(self, trained):
+        """The arrays of both cell types from what is trained."""
+        return tie(trained, self.space)
 
     # Pure, with those of StepRules.
 
@@ -145,6 +155,8 @@ class Method(StepRules):
         """Write a row of the replay if connections changed, and at the beginning of every epoch."""
         epoch = step // self.steps_per_epoch
         row: ReplayRow = {"phase": search.name, "step": step, "epoch": epoch, **shown}
+        if self.space != DARTS:
+            row["space"] = self.space.to_dict()
         row |= search.seen(step, shown["support"].tolist())
         changed = np.zeros(shown["frozen"].shape, bool)
         if report is not None:

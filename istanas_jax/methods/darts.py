@@ -14,7 +14,7 @@ import jax
 import optax
 
 from istanas_jax.devices.parallel import AXIS
-from istanas_jax.methods.tables import Table, TableMethod, softmax_table
+from istanas_jax.methods.tables import Table, TableMethod
 from istanas_jax.training import optimizers, streams
 from istanas_jax.training.search_steps import super_loss, update_architecture, update_weights
 from istanas_jax.training.states import SearchState, Totals
@@ -27,7 +27,7 @@ class Darts(TableMethod):
     title = "DARTS (1st order)"
 
     def table(self, alpha) -> Table:
-        return softmax_table(alpha)
+        return self.softmax_table(alpha)
 
 
 def unrolled_step(

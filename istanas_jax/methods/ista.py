@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from istanas_jax.methods.budget import Budget
+from istanas_jax.methods.budget import budget_of
 from istanas_jax.methods.contract import Method, Snapshot, after_warmup
 from istanas_jax.methods.ista_recovery import (
     IstaState,
@@ -64,16 +64,15 @@ class Ista(Method):
 
     def __init__(self, config, steps_per_epoch: int, **stage):
         super().__init__(config, steps_per_epoch, **stage)
-        a, own = config.architecture, self.settings
+        own = self.settings
         one_stage = config.schedule == "one_stage"
         self.coding = Coding(
-            nodes=a.nodes,
+            space=self.space,
             m=own.m,
-            s=a.s,
             lam=own.lam,
             columns=own.columns,
             signed=own.signed,
-            distinct=own.distinct,
+            distinct=own.distinct or self.space.distinct,
             whole_distance=not one_stage or own.freeze.distance == "all",
         )
         self.implicit = own.implicit
@@ -101,13 +100,13 @@ class Ista(Method):
         return draw_architecture(key, self.coding, sigma=self.settings.sigma)
 
     def trainable(self, arch: ArchState) -> Float[Array, "cells nodes m"]:
-        return arch.b
+        return self.trained(arch.b)
 
     def with_trainable(self, arch: ArchState, trainable) -> ArchState:
-        return arch.replace(b=trainable)
+        return arch.replace(b=self.for_both(trainable))
 
     def after_update(self, arch: ArchState, trainable) -> ArchState:
-        return move(arch, trainable)
+        return move(arch, self.for_both(trainable))
 
     def sample(self, arch: ArchState, weights: TrainState) -> ArchState:
         if not self.explores:
@@ -119,12 +118,13 @@ class Ista(Method):
     ) -> dict[str, Array]:
         weigh = self._coefficients
         if self.explores:
-            weigh = partial(straight_coefficients, compare=self.compare)
+            weigh = partial(straight_coefficients, compare=self.compare, space=self.space)
         return {"support": arch.support, "coefficients": weigh(arch)}
 
     def _coefficients(self, arch: ArchState) -> Float[Array, "cells nodes s"]:
         """The coefficients, the same in training, in evaluation and in the result."""
-        return coefficients(arch, implicit_lam=self.coding.lam if self.implicit else None)
+        lam = self.coding.lam if self.implicit else None
+        return coefficients(arch, implicit_lam=lam, space=self.space)
 
     def keep_inactive_weights(self, net: SuperNet, arch: ArchState, before, after):
         """Only active weights and their momentum move; in Algorithm 2, scales once frozen."""
@@ -133,7 +133,9 @@ class Ista(Method):
     def initial_state(self, weights: TrainState, arch: ArchState, adam) -> IstaState:
         # A copy: a step gives both up, and a buffer can be given up only once.
         z_epoch, none = jnp.copy(settled(arch, self.coding)), jnp.zeros((), jnp.int32)
-        return IstaState(weights, arch, adam.init(arch.b), Totals.zero(), z_epoch, none)
+        return IstaState(
+            weights, arch, adam.init(self.trainable(arch)), Totals.zero(), z_epoch, none
+        )
 
     def snapshot(self, arch: ArchState) -> Snapshot:
         return {
@@ -154,10 +156,7 @@ class Ista(Method):
         self._distance = devices.jit(partial(distance_moved, coding=self.coding))
         rest = partial(epoch_step, coding=self.coding, freezing=self.freezing)
         self._freeze = devices.jit(rest, donate_argnums=0)
-        limits = (own.budget.max_parameters, own.budget.max_multiply_adds)
-        if any(limits):
-            sizes = {"nodes": self.nodes, "s": self.s, "distinct": own.distinct, "limits": limits}
-            self.budget = Budget(search.target, search.dataset.image_size, **sizes)
+        self.budget = budget_of(own, search, self.coding, timed=False)
 
     def compile(self, search, state: IstaState) -> None:
         super().compile(search, state)
@@ -179,6 +178,9 @@ class Ista(Method):
         self._next: Recovered | None = None  # a recovery that the end of an epoch has already done
 
     def first_variables(self, search, key: jax.Array) -> ArchState:
+        if self.settings.budget.max_latency_ms:
+            # Only now: programs can be defined and compiled without measuring anything.
+            self.budget = budget_of(self.settings, search, self.coding, timed=True)
         drawn = super().first_variables(search, key)
         of = search.devices.replicate((drawn, jnp.zeros((), jnp.int32)))
         self._compile_recovery(search.devices, of)

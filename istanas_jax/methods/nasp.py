@@ -20,7 +20,6 @@ from jaxtyping import Array, Float
 from istanas_jax.methods.tables import Table, TableArch, TableMethod, strongest
 from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
-from istanas_jax.space.connections import NUM_OPS, max_candidates, num_candidates, num_edges
 from istanas_jax.training.states import TrainState
 
 
@@ -29,10 +28,7 @@ class Nasp(TableMethod):
 
     name = "nasp"
     title = "NASP"
-
-    @property
-    def alpha_shape(self) -> tuple[int, int, int]:
-        return 2, num_edges(self.nodes), NUM_OPS
+    weighs_zero = False
 
     def init_alpha(self, key: jax.Array) -> Float[Array, "types edges ops"]:
         return 0.5 + super().init_alpha(key)
@@ -41,7 +37,7 @@ class Nasp(TableMethod):
         return alpha
 
     def after_update(self, arch: TableArch, trainable) -> TableArch:
-        return arch.replace(alpha=jnp.clip(trainable, 0, 1))
+        return arch.replace(alpha=self.for_both(jnp.clip(trainable, 0, 1)))
 
     def network_inputs(self, arch: TableArch, weights: TrainState | None = None) -> dict[str, Any]:
         alpha = arch.alpha
@@ -52,19 +48,20 @@ class Nasp(TableMethod):
     def network_inputs_for_w(
         self, arch: TableArch, weights: TrainState | None = None
     ) -> dict[str, Any]:
-        support, _ = strongest(arch.alpha, self.nodes, self.s)
+        support, _ = strongest(arch.alpha, self.space)
         return {"support": support, "coefficients": jnp.ones(support.shape)}
 
     def keep_inactive_weights(self, net: SuperNet, arch: TableArch, before, after):
-        support, _ = strongest(arch.alpha, self.nodes, self.s)
+        support, _ = strongest(arch.alpha, self.space)
         return keep_inactive(net, support, before, after)
 
     def projected(self, alpha: Table) -> Table:
         """1 for the s connections that each node keeps, 0 elsewhere."""
-        support, _ = strongest(alpha, self.nodes, self.s)
-        kept = jax.nn.one_hot(support, max_candidates(self.nodes)).sum(-2)
+        space = self.space
+        support, _ = strongest(alpha, space)
+        kept = jax.nn.one_hot(support, space.max_candidates).max(-2)
         rows = [
-            kept[:, node, : num_candidates(node)].reshape(len(alpha), -1, NUM_OPS)
-            for node in range(self.nodes)
+            kept[:, node, : space.num_candidates(node)].reshape(len(alpha), -1, space.num_ops)
+            for node in range(space.nodes)
         ]
         return jnp.concatenate(rows, 1)

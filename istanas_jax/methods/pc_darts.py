@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.contract import after_warmup
-from istanas_jax.methods.tables import Table, TableArch, TableMethod, softmax_table
+from istanas_jax.methods.tables import Table, TableArch, TableMethod
 from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.space.connections import edge_index
@@ -36,12 +36,12 @@ class PCDarts(TableMethod):
         """A softmax over the edges into each node."""
         parts = [
             jax.nn.softmax(alpha["beta"][:, edge_index(node, 0) : edge_index(node + 1, 0)], -1)
-            for node in range(self.nodes)
+            for node in range(self.space.nodes)
         ]
         return jnp.concatenate(parts, -1)
 
     def table(self, alpha) -> Table:
-        return self.edges(alpha)[..., None] * softmax_table(alpha["alpha"])
+        return self.edges(alpha)[..., None] * self.softmax_table(alpha["alpha"])
 
     def network_inputs(self, arch: TableArch, weights=None) -> dict[str, Mixture]:
         return {"mixture": Mixture(self.table(arch.alpha), self.edges(arch.alpha))}

@@ -13,18 +13,11 @@ from jaxtyping import Array, Float, Int
 
 from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.contract import after_warmup
-from istanas_jax.methods.tables import (
-    SKIP,
-    ZERO,
-    Table,
-    TableArch,
-    TableMethod,
-    softmax_table,
-    strongest,
-)
+from istanas_jax.methods.tables import SKIP, Table, TableArch, TableMethod, strongest
 from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.networks.supernet.net import SuperNet
-from istanas_jax.space.connections import NUM_OPS, edge_index, num_edges, split_index
+from istanas_jax.space.connections import edge_index
+from istanas_jax.space.spaces import Space
 from istanas_jax.training import streams
 from istanas_jax.training.states import TrainState
 
@@ -32,7 +25,7 @@ from istanas_jax.training.states import TrainState
 class PDarts(TableMethod):
     """One stage of P-DARTS; `found` is the outcome of the previous one.
 
-    Candidates are entries of alpha: 0 for the zero operation, 1 + op for the others.
+    Candidates are entries of alpha: the zero operation, if the space weighs it, comes first.
     """
 
     name = "pdarts"
@@ -43,13 +36,11 @@ class PDarts(TableMethod):
         own = self.settings
         self.stages = len(own.stage_cells)
         self.dropout, self.warmup = own.dropout[stage], own.warmup_epochs
-        everything = [[list(range(ZERO + NUM_OPS))] * num_edges(self.nodes)] * 2
-        self.candidates = everything if found is None else found["candidates"]
-        mask = np.zeros(self.alpha_shape, bool)
-        for cell_type, edges in enumerate(self.candidates):
-            for edge, entries in enumerate(edges):
-                mask[cell_type, edge, entries] = True
-        self.mask = mask
+        if found is not None:
+            self.exists = np.zeros_like(self.exists)
+            for cell_type, edges in enumerate(found["candidates"]):
+                for edge, entries in enumerate(edges):
+                    self.exists[cell_type, edge, entries] = True
 
     def sizes(self) -> tuple[int, int]:
         own = self.settings
@@ -61,14 +52,14 @@ class PDarts(TableMethod):
 
     def adapt_net(self, net: SuperNet) -> SuperNet:
         exist = tuple(
-            tuple(tuple(n - ZERO for n in entries if n >= ZERO) for entries in edges)
-            for edges in self.candidates
+            tuple(tuple(np.flatnonzero(row).tolist()) for row in edges)
+            for edges in self.exists[..., self.zero :]
         )
         net = super().adapt_net(net)
-        return net.clone(candidates=None if self.mask.all() else exist)
+        return net.clone(candidates=None if self.exists.all() else exist)
 
     def table(self, alpha) -> Table:
-        return softmax_table(jnp.where(self.mask, alpha, -jnp.inf))
+        return self.softmax_table(alpha)
 
     def moves_at(self, step: Int[Array, ""]) -> Array | None:
         return after_warmup(self.warmup, self.steps_per_epoch, step)
@@ -94,32 +85,38 @@ class PDarts(TableMethod):
         alpha = np.asarray(state.arch.alpha)
         if self.stage + 1 < self.stages:
             keep = self.settings.candidates[self.stage + 1]
-            return outcome | {"candidates": best_candidates(alpha, self.mask, keep)}
+            return outcome | {"candidates": best_candidates(alpha, self.exists, keep)}
         table = np.asarray(self.table(alpha))
         most = self.settings.max_skips
-        outcome["support"], outcome["coefficients"] = limit_skips(table, self.nodes, self.s, most)
+        outcome["support"], outcome["coefficients"] = limit_skips(table, self.space, most)
         return outcome
 
 
-def best_candidates(alpha, mask, keep: int) -> list[list[list[int]]]:
+def best_candidates(alpha, exists, keep: int) -> list[list[list[int]]]:
     """The `keep` existing entries of largest alpha, per cell type and edge."""
-    order = np.argsort(-np.where(mask, alpha, -np.inf), -1, kind="stable")[..., :keep]
-    return np.sort(order, -1).tolist()
+    order = np.argsort(-np.where(exists, alpha, -np.inf), -1, kind="stable")[..., :keep]
+    return [
+        [sorted(n for n in row.tolist() if own[n]) for row, own in zip(*pair, strict=True)]
+        for pair in zip(order, exists, strict=True)
+    ]
 
 
-def limit_skips(table: np.ndarray, nodes: int, s: int, most: int):
+def limit_skips(table: np.ndarray, space: Space, most: int):
     """`strongest`, with at most so many skip-connections in the normal cell.
 
-    While there are more, the weakest of them is taken out of the table.
+    While there are more, the weakest of them is taken out of the table; one that is all its edge
+    can have stays. Cells that are alike are so afterwards.
     """
     table = table.copy()
+    skip = space.operations.index(SKIP) if SKIP in space.operations else None
     while True:
-        support, weights = (np.asarray(x) for x in strongest(jnp.asarray(table), nodes, s))
-        predecessor, op = split_index(support[0])
+        support, weights = (np.asarray(x) for x in strongest(jnp.asarray(table), space))
+        predecessor, op = space.split_index(support[0])
         skips = [
             (weights[0, j, k], edge_index(j, int(predecessor[j, k])))
-            for j, k in np.argwhere(op == SKIP)
+            for j, k in np.argwhere(op == skip)
+            if k < space.kept(j)
         ]
-        if len(skips) <= most:
+        if len(skips) <= most or min(skips)[0] == 0:
             return support, weights
-        table[0, min(skips)[1], SKIP] = 0
+        table[: 1 + space.alike, min(skips)[1], skip] = 0

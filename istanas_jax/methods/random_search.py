@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from istanas_jax.methods.contract import Method, Snapshot
 from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
-from istanas_jax.space.connections import max_candidates, num_candidates
+from istanas_jax.sparse_coding.architecture import pick
 from istanas_jax.training.search_accuracy import IMAGES, named_accuracy
 from istanas_jax.training.search_steps import weights_step
 from istanas_jax.training.states import SearchState
@@ -57,10 +56,10 @@ class RandomSearch(Method):
 
     def init_variables(self, key: jax.Array) -> RandomArch:
         """Draw s candidates for each node, all with equal probability."""
-        longest = max_candidates(self.nodes)
-        draws = jax.random.uniform(key, (self.genotypes, 2, self.nodes, longest))
-        own = np.arange(longest) < num_candidates(np.arange(self.nodes))[:, None]
-        _, supports = lax.top_k(jnp.where(own[None, None], draws, -1), self.s)
+        space = self.space
+        draws = jax.random.uniform(key, (self.genotypes, 2, space.nodes, space.max_candidates))
+        supports = pick(draws, space, distinct=space.distinct, exists=np.array(space.exists))
+        supports = jax.vmap(self.for_both)(supports)
         none = jnp.zeros(self.genotypes)
         return RandomArch(supports.astype(jnp.int32), jnp.int32(0), none, none)
 
@@ -78,7 +77,7 @@ class RandomSearch(Method):
         support = arch.supports[arch.now]
         ones = jnp.ones(support.shape)
         return {
-            "z": jax.nn.one_hot(support, max_candidates(self.nodes)).sum(-2),
+            "z": jax.nn.one_hot(support, self.space.max_candidates).max(-2),
             "support": support,
             "coefficients": ones,
             "frozen": jnp.zeros(support.shape[:2], bool),

@@ -10,7 +10,7 @@ Without a draw, in evaluation and for the genotype, the weights are p.
 import jax
 import jax.numpy as jnp
 
-from istanas_jax.methods.tables import ZERO, Table, TableArch, TableMethod, softmax_table
+from istanas_jax.methods.tables import Table, TableArch, TableMethod
 from istanas_jax.networks.supernet.dense import Mixture
 from istanas_jax.training import streams
 from istanas_jax.training.search_steps import joint_step
@@ -26,7 +26,7 @@ class Snas(TableMethod):
     update = staticmethod(joint_step)
 
     def table(self, alpha) -> Table:
-        return softmax_table(alpha)
+        return self.softmax_table(alpha)
 
     def temperature(self, step):
         first, last = self.settings.temperature, self.settings.final_temperature
@@ -38,6 +38,6 @@ class Snas(TableMethod):
         if weights is None:
             return super().network_inputs(arch)
         noise = jax.random.gumbel(weights.key(streams.METHOD), arch.alpha.shape)
-        logits = jax.nn.log_softmax(arch.alpha, -1) + noise
+        logits = jax.nn.log_softmax(self.existing(arch.alpha), -1) + self.for_both(noise)
         drawn = jax.nn.softmax(logits / self.temperature(weights.step), -1)
-        return {"mixture": Mixture(drawn[..., ZERO:])}
+        return {"mixture": Mixture(drawn[..., self.zero :])}

@@ -10,6 +10,7 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.cells import operation_name
 from istanas_jax.networks.target_net import TargetNet, cell_name
 from istanas_jax.space.connections import OTHER_ORDER, stride_of
+from istanas_jax.space.operations import NONE
 
 
 def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes s"]) -> dict:
@@ -26,6 +27,8 @@ def absorb(net: TargetNet, params: dict, coefficients: Float[Array, "cells nodes
         for j, node in enumerate(g.reduce if plan.reduction else g.normal):
             ranks = range(len(node))[OTHER_ORDER]
             for k, (op, predecessor) in enumerate(node):
+                if op == NONE:
+                    continue  # 0 times a coefficient
                 stride = stride_of(predecessor, plan.reduction)
                 last = operations.num_norms(op, stride, regime) - 1
                 if last < 0 or not regime.affine:

@@ -14,7 +14,7 @@ from istanas_jax.networks.variables import declare_stats, declare_weights, move_
 from istanas_jax.space.connections import OTHER_ORDER, reduction_cells, stride_of
 from istanas_jax.space.genotype import Cell as CellGenotype
 from istanas_jax.space.layers import NormRegime
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 
 class CellPlan(NamedTuple):
@@ -129,7 +129,7 @@ class Cell(nn.Module):
     def _spared(self, op: str, stride: int) -> bool:
         """Whether drop-path spares the operation: identity, unless a batch norm follows it."""
         norms = operations.num_norms(op, stride, self.regime)
-        return BY_NAME[op].is_identity(stride) and not norms
+        return find_operation(op).is_identity(stride) and not norms
 
 
 def operation_name(node: int, connection: int) -> str:

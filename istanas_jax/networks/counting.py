@@ -23,6 +23,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from istanas_jax.networks import operations
@@ -30,17 +32,11 @@ from istanas_jax.networks.cells import CellPlan, plan_cells
 from istanas_jax.networks.stem_and_heads import HEAD_FEATURES, head_layers, head_needs, stem_steps
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
-from istanas_jax.space.connections import (
-    NUM_INPUTS,
-    OPERATIONS,
-    Connection,
-    auxiliary_cell,
-    num_predecessors,
-    stride_of,
-)
+from istanas_jax.space.connections import NUM_INPUTS, auxiliary_cell, stride_of
 from istanas_jax.space.genotype import Cell, Genotype
 from istanas_jax.space.layers import (
     AvgPool,
+    Layer,
     MaxPool,
     Norm,
     NormRegime,
@@ -50,7 +46,7 @@ from istanas_jax.space.layers import (
     shapes,
     steps,
 )
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 
 class NetSizes(NamedTuple):
@@ -105,19 +101,19 @@ def count_supernet(
     support: (types, nodes, s) flat indices, normal before reduction cell. The parameters are
       those of the active connections then: the size of the net that the search would end with.
     """
+    space = net.space
     if support is None:
-        everything = [
-            [Connection(op, i) for i in range(num_predecessors(node)) for op in OPERATIONS]
-            for node in range(net.num_nodes)
+        cells = [
+            [list(map(space.connection, space.candidates_of(c, j))) for j in range(space.nodes)]
+            for c in range(2)
         ]
-        cells = (everything, everything)
     else:
-        support, expected = np.asarray(support), (2, net.num_nodes, net.s)
+        support, expected = np.asarray(support), (2, space.nodes, space.most)
         if support.shape != expected:
             raise ValueError(f"the shape of the support is {support.shape}, expected {expected}")
-        genotype = Genotype.from_supports(*support.tolist())
+        genotype = Genotype.from_supports(*support.tolist(), space)
         cells = (genotype.normal, genotype.reduce)
-    return _count(net, cells, (net.num_nodes, net.num_nodes), image_size)
+    return _count(net, cells, (space.nodes, space.nodes), image_size)
 
 
 def _count(net, cells: Sequence[Cell], concat: tuple[int, int], image_size: int | None) -> Counts:
@@ -172,7 +168,7 @@ def cell_work(
 @functools.cache
 def operation_work(op: str, channels: int, size: int, stride: int, regime: NormRegime) -> Work:
     """The work of one operation on an image of `size` by `size` pixels."""
-    sequence = BY_NAME[op].layers_in(stride, regime)
+    sequence = find_operation(op).layers_in(stride, regime)
     return layers_work(steps(sequence, channels), channels, (size, size), affine=regime.affine)
 
 
@@ -190,9 +186,8 @@ def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: 
     parameters = multiply_adds = elementwise = 0
     for step in sequence:
         out = step.layer.size_out(size)
-        weights = sum(map(math.prod, step.kernels.values()))
-        parameters += weights
-        multiply_adds += weights * math.prod(out)  # a kernel is used once per pixel that it makes
+        parameters += sum(map(math.prod, step.kernels.values()))
+        multiply_adds += layer_multiply_adds(step.layer, channels, size)
         match step.layer:
             case Norm():
                 parameters += 2 * affine * step.channels
@@ -201,6 +196,21 @@ def layers_work(sequence: Iterable[Step], channels: int, size: Size, *, affine: 
                 elementwise += channels * math.prod(size)
         channels, size = step.channels, out
     return Work(parameters, multiply_adds, elementwise)
+
+
+def layer_multiply_adds(layer: Layer, channels: int, size: Size) -> int:
+    """What a layer says, or what is counted in its program if a layer of one's own says nothing."""
+    if not hasattr(layer, "apply") or type(layer).multiply_adds is not Layer.multiply_adds:
+        return layer.multiply_adds(channels, size)
+    return _compiled_multiply_adds(layer, channels, size)
+
+
+@functools.cache
+def _compiled_multiply_adds(layer: Layer, channels: int, size: Size) -> int:
+    shapes = [(1, *size, channels), *layer.kernels(channels).values()]
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    analysis = jax.jit(layer.apply).lower(*arrays).compile().cost_analysis() or {}
+    return round(analysis.get("flops", 0) / 2)
 
 
 def _stem_work(stem: str, channels: int, image_channels: int, size: int):

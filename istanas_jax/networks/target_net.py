@@ -24,7 +24,7 @@ from istanas_jax.networks.variables import init_variables
 from istanas_jax.space.connections import auxiliary_cell, stride_of
 from istanas_jax.space.genotype import Genotype
 from istanas_jax.space.layers import Layers
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 
 class TargetNet(nn.Module):
@@ -101,7 +101,7 @@ def module_layers(net: TargetNet) -> Iterator[tuple[tuple[str, ...], Layers]]:
         for j, node in enumerate(net.genotype.reduce if plan.reduction else net.genotype.normal):
             for k, (op, predecessor) in enumerate(node):
                 stride = stride_of(predecessor, plan.reduction)
-                yield (cell, operation_name(j, k)), BY_NAME[op].layers_in(stride, regime)
+                yield (cell, operation_name(j, k)), find_operation(op).layers_in(stride, regime)
     if net.auxiliary:
         yield ("auxiliary",), head_layers(net.stem)
 

@@ -27,6 +27,7 @@ from istanas_jax.schedules.outline import outline
 from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space import genotype
+from istanas_jax.space.spaces import DARTS, read_space
 
 # All devices of a CPU together, as `bench step` measured on 2 cores of an AMD EPYC.
 CPU_MULTIPLY_ADDS_PER_SECOND = 30e9
@@ -86,18 +87,19 @@ def run(config: ConfigDict, topology: str, *, say: Callable[[str], object] = pri
 
 
 def _phases(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[Planned]:
-    schedule, a, size = config.schedule, config.get("architecture"), dataset.image_size
+    schedule, size = config.schedule, dataset.image_size
+    space = read_space(config.space) if "space" in config else None
     # An architecture decides about the work; the paper's stands for that which will be found.
-    if a is None:
+    if space is None:
         cells = genotype.load(config.genotype)
-    elif (a.nodes, a.s) == (4, 2):
+    elif space == DARTS:
         cells = genotype.load("ISTA_onestage" if schedule == "one_stage" else "ISTA_twostage")
     else:
-        cells = genotype.random_genotype(0, num_nodes=a.nodes, s=a.s)
+        cells = genotype.random_genotype(0, space)
     work = lambda net: count(net.clone(auxiliary=False), size).multiply_adds  # noqa: E731
     if schedule == "one_stage":
         search = OneStageSearch(config, dataset, devices)
-        ones = jnp.ones((2, a.nodes, a.s))
+        ones = jnp.ones((2, space.nodes, space.most))
         net = target_net(config, config.train, dataset, cells)
         train = TrainTask(config, dataset, devices, net, name="train", coefficients=ones)
         searched = work(target_net(config, config.search, dataset, cells))

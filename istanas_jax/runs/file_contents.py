@@ -11,16 +11,25 @@ from typing import Any
 from istanas_jax.config.bounds import BOUNDS
 from istanas_jax.config.ranges import TEXT, Rule, each, number, one_of, whole
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import read_space
 from istanas_jax.training.search_accuracy import IMAGES
 
 ANY_NUMBER = number(-1e300, 1e300)
 COUNT = whole(0, 10**15)
 SHARE = number(0, 1)
+_SHAPE = ("operation", "channels", "size", "stride")
 
 
 def _is_genotype(value: Any) -> bool:
     try:
         return isinstance(value, dict) and bool(Genotype.from_dict(value))
+    except (ValueError, TypeError):
+        return False
+
+
+def _is_space(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) and bool(read_space(value))
     except (ValueError, TypeError):
         return False
 
@@ -31,7 +40,19 @@ def _is_measured(value: Any) -> bool:
 
 
 def _are_sizes(value: Any) -> bool:
-    keys = {"parameters", "multiply_adds", "reduction"}
+    return _have_all(value, {"parameters", "multiply_adds", "reduction"})
+
+
+def _are_times(value: Any) -> bool:
+    return _have_all(value, {*_SHAPE, "edges", "forward_ms", "both_ms"})
+
+
+def _are_latencies(value: Any) -> bool:
+    return _have_all(value, {*_SHAPE, "ms"})
+
+
+def _have_all(value: Any, keys: set[str]) -> bool:
+    """Whether it is a list of objects with at least these keys."""
     return isinstance(value, list) and all(isinstance(x, dict) and keys <= set(x) for x in value)
 
 
@@ -44,6 +65,7 @@ HASH = Rule(
     lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{16}", value)),
     "16 hexadecimal digits",
 )
+SPACE = Rule(_is_space, "a search space")
 MEASURED = Rule(_is_measured, "a number")
 COEFFICIENTS = each(each(each(ANY_NUMBER)), (2,))
 SECONDS = Rule(
@@ -59,7 +81,7 @@ SHAPES: dict[str, Any] = {
     r"config\.json": {
         "schedule?": TEXT,
         "data?": _DATA | {"name?": TEXT},
-        "architecture?": {"nodes?": BOUNDS["architecture.nodes"]},
+        "space?": SPACE,
         "search?": _PHASE | {"ista?": {"lam?": BOUNDS["search.ista.lam"]}},
         "train?": _PHASE | _NETWORK,
     },
@@ -91,6 +113,20 @@ SHAPES: dict[str, Any] = {
         "parameters": COUNT,
         "multiply_adds": COUNT,
         "cells": Rule(_are_sizes, "the sizes of cells"),
+        "latency?": dict.fromkeys(("predicted_ms", "measured_ms", "batch"), ANY_NUMBER),
+    },
+    r"latency\.json": {
+        "batch": COUNT,
+        "operations": Rule(_are_latencies, "the times of operations"),
+        "base_ms": ANY_NUMBER,
+        "factor": ANY_NUMBER,
+    },
+    r"operations\.json": {
+        "rows": Rule(_are_times, "the times of operations"),
+        "device": TEXT,
+        "batch": COUNT,
+        "copy_gb_s": ANY_NUMBER,
+        "torch": TEXT,
     },
     r"result\.json": {
         "genotype": GENOTYPE,

@@ -31,7 +31,9 @@ METRICS = "metrics.jsonl"  # a row per epoch
 REPLAY = "replay.jsonl"  # a row per recovery: see `training.replay_row`
 GENOTYPE = "genotype.json"  # the cells found, or given
 SIZES = "sizes.json"  # size of the target net with these cells
+LATENCY = "latency.json"  # measured, where a budget limits it: see `networks.latency`
 RESULT = "result.json"  # written when a run has ended
+OPERATION_TIMES = "operations.json"  # what `bench ops` measured, if it was asked to
 CURVES, REPORT = "curves.svg", "report.html"
 CELLS = "cells"  # their pictures
 CHECKPOINTS = "checkpoints"  # a folder per phase
@@ -41,7 +43,7 @@ PROFILE = "profile"  # what jax.profiler recorded, by phase
 EARLIER = "earlier"  # trainings that were set aside, by the hash of their genotype
 LOCK = ".lock"
 # The files that a run writes before it has done anything, besides its config.
-FIRST = (STARTED, DATA, METRICS, REPLAY, GENOTYPE, SIZES)
+FIRST = (STARTED, DATA, METRICS, REPLAY, GENOTYPE, SIZES, LATENCY)
 FIRST_FOLDERS = (CELLS, CHECKPOINTS, TENSORBOARD)
 SHOWN = 8  # differences listed before the rest is only counted
 

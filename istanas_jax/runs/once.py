@@ -18,10 +18,15 @@ def each_once(
 
 def once(session: Session, phase: Phase, run: Callable[[], dict]) -> dict:
     """The result of `run`, or the stored one if the phase ended in an earlier session."""
-    result = from_leader(session.workdir.read(phase.file))
+    return kept(session, phase.file, run)
+
+
+def kept(session: Session, name: str, run: Callable[[], dict]) -> dict:
+    """The content of a file of the run's folder, or what `run` gives, which is written there."""
+    result = from_leader(session.workdir.read(name))
     if result is None:
         result = from_leader(run())
-        session.workdir.write(phase.file, result)
+        session.workdir.write(name, result)
     return result
 
 

@@ -73,7 +73,7 @@ def need_of(net: SuperNet | TargetNet, image_size: int, *, dense: bool = False) 
 def _states(net: SuperNet, plan, outer: int, inner: int) -> int:
     """Elements kept by a cell that runs its operations again: its inputs and its nodes."""
     given = (4 * plan.in0 if plan.halve else plan.in0) + plan.in1
-    return (given + 2 * plan.channels) * outer**2 + net.num_nodes * plan.channels * inner**2
+    return (given + 2 * plan.channels) * outer**2 + net.space.nodes * plan.channels * inner**2
 
 
 def needs(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[PhaseNeed]:

@@ -7,6 +7,7 @@ from istanas_jax.methods.contract import Method
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.space.spaces import read_space
 
 
 def target_net(
@@ -18,11 +19,10 @@ def target_net(
       phase: the part of the config that says how large it is.
       genotype: its cells; random ones, to measure it by, if they are still to be found.
     """
-    a = config.get("architecture")
     # The phases of a one-stage schedule have no such key: theirs are always one-stage norms.
     one_stage = "one_stage_norms" not in phase or phase.one_stage_norms
     return TargetNet(
-        genotype=genotype or random_genotype(0, num_nodes=a.nodes, s=a.s),
+        genotype=genotype or random_genotype(0, read_space(config.space)),
         classes=dataset.classes,
         cells=phase.cells,
         channels=phase.channels,
@@ -36,13 +36,12 @@ def target_net(
 
 def super_net(config: ConfigDict, dataset: Dataset, method: Method, regime: str) -> SuperNet:
     """The network that `config.search` searches in, as the method wants it."""
-    phase, a = config.search, config.architecture
+    phase = config.search
     net = SuperNet(
         classes=dataset.classes,
         cells=method.cells,
         channels=phase.channels,
-        num_nodes=a.nodes,
-        s=a.s,
+        space=method.space,
         stem=phase.stem,
         regime=regime,
         auxiliary=phase.auxiliary_weight > 0,

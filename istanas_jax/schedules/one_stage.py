@@ -88,7 +88,9 @@ def _search(search: OneStageSearch, session: Session) -> tuple[SearchState, dict
 
 def switch(state: SearchState, search: OneStageSearch, task: TrainTask) -> TrainState:
     """Take active weights, momentum and statistics from the super-net to the static net."""
-    supports = task.net.genotype.supports()  # as recovered last, after the state's last step
+    supports = task.net.genotype.supports(
+        search.net.space
+    )  # as recovered last, after the state's last step
     before = jax.device_get(state.weights)
     select = lambda tree: select_params(tree, search.net, supports)  # noqa: E731
     params = select(before.params)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from istanas_jax.data.dataset import Dataset, Images, batch_indices
@@ -20,14 +19,14 @@ from istanas_jax.methods import find_method
 from istanas_jax.methods.contract import Method
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.networks.variables import init_variables
+from istanas_jax.runs.folder import LATENCY
 from istanas_jax.runs.loop import Fitted, fit
-from istanas_jax.runs.once import add_seconds, once
+from istanas_jax.runs.once import add_seconds, kept, once
 from istanas_jax.runs.phases import Phase
 from istanas_jax.runs.session import Session
 from istanas_jax.schedules.nets import super_net, target_net
 from istanas_jax.schedules.watch import Rules, Watched
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.sparse_coding.architecture import ArchState
 from istanas_jax.training import optimizers, streams
 from istanas_jax.training.evaluation import Evaluator, summary
 from istanas_jax.training.objective import make_recipe
@@ -91,7 +90,8 @@ class Search(Watched):
 
     def fit(self, number: int, session: Session) -> Fitted:
         """Search to the end, from where the last checkpoint stands."""
-        self.begin(number, say=session.say, write_replay=session.replay.write)
+        keep = partial(kept, session, LATENCY)
+        self.begin(number, say=session.say, write_replay=session.replay.write, keep=keep)
         return fit(self, self.start(), session)
 
     def result(self, state: SearchState, seconds: dict[str, float]) -> dict:
@@ -100,7 +100,7 @@ class Search(Watched):
         support = outcome.pop("support")
         return {
             "seed": self.seed,
-            "genotype": Genotype.from_supports(*support.tolist()).to_dict(),
+            "genotype": Genotype.from_supports(*support.tolist(), self.net.space).to_dict(),
             **outcome,
             "coefficients": outcome["coefficients"].tolist(),
             "epochs": int(state.step) // self.steps_per_epoch,
@@ -114,9 +114,13 @@ class Search(Watched):
         *,
         say: Callable[[str], None] = print,
         write_replay: Callable[[ReplayRow], None] = lambda row: None,
+        keep: Callable[[Callable[[], dict]], dict] = lambda measure: measure(),
     ) -> None:
-        """Prepare the search of this number; `say` and `write_replay` are told how it goes."""
-        self.say, self.write_replay = say, write_replay
+        """Prepare the search of this number; `say` and `write_replay` are told how it goes.
+
+        keep: returns what an earlier session measured, or keeps what is measured now.
+        """
+        self.say, self.write_replay, self.keep = say, write_replay, keep
         self.phase = Phase("search", number, self.stage + 1 if self.method.stages > 1 else None)
         self.name, self.seed = self.phase.title, self.config.seed + number
         self.finished = False
@@ -292,8 +296,3 @@ class OneStageSearch(Search):
             if self.finished:
                 self.check(step)  # no step follows that it would be looked at with
         return state
-
-
-def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:
-    """Flat indices of each node of the normal and the reduction cell, strongest first."""
-    return [[tuple(map(int, node)) for node in cell] for cell in np.asarray(arch.support)]

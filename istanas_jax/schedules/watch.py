@@ -11,8 +11,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from istanas_jax.judge import regression
-from istanas_jax.space.connections import weight_free
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS, Space
 
 Supports = Sequence[Sequence[Sequence[int]]]  # (cells, nodes, s), flat indices
 Memory = dict[str, Any]  # kept for a whole search, JSON-able
@@ -42,8 +42,8 @@ class Watched:
     def seen(self, step: int, supports: Supports) -> dict[str, Any]:
         """What a row of the replay says of its cells; remembers those of the first step."""
         if step == 0:
-            self.memory = remember(self.memory, supports)
-        found = seen(supports)
+            self.memory = remember(self.memory, supports, self.method.space)
+        found = seen(supports, self.method.space)
         self._weight_free = found["weight_free"]
         return found
 
@@ -55,38 +55,41 @@ class Watched:
 
     def watch(self, supports: Supports) -> dict[str, int]:
         """What an epoch's row says of the cells at its end; may stop the search."""
-        normal, reduction = map(weight_free, supports)
+        normal, reduction = map(self.method.space.weight_free, supports)
         measured = {"weight_free_normal": normal, "weight_free_reduction": reduction}
         if not self.method.watched:
             return measured
-        self.memory, said = follow(self.memory, supports, self.rules)
+        self.memory, said = follow(self.memory, supports, self.rules, self.method.space)
         if said:
             self.say(f"{self.name}: {said}")
         return measured | {"unchanged_epochs": self.memory["unchanged_epochs"]}
 
 
-def seen(supports: Supports) -> dict[str, Any]:
+def seen(supports: Supports, space: Space = DARTS) -> dict[str, Any]:
     """Weight-free connections of the cells, and the judge's percentile where it applies."""
-    found: dict[str, Any] = {"weight_free": list(map(weight_free, supports))}
-    genotype = Genotype.from_supports(*supports)
+    found: dict[str, Any] = {"weight_free": list(map(space.weight_free, supports))}
+    genotype = Genotype.from_supports(*supports, space)
     if regression.why_not(genotype) is None:
         found["percentile"] = round(regression.judge(genotype).percentile, 1)
     return found
 
 
-def remember(memory: Memory, supports: Supports) -> Memory:
+def remember(memory: Memory, supports: Supports, space: Space = DARTS) -> Memory:
     """The memory of a search that begins with these cells."""
-    return {"first_weight_free": weight_free(supports[0]), "support": _in_order(supports)} | memory
+    free = space.weight_free(supports[0])
+    return {"first_weight_free": free, "support": _in_order(supports)} | memory
 
 
-def follow(memory: Memory, supports: Supports, rules: Rules) -> tuple[Memory, str | None]:
+def follow(
+    memory: Memory, supports: Supports, rules: Rules, space: Space = DARTS
+) -> tuple[Memory, str | None]:
     """Return the memory after another epoch, and a message about it, if there is one.
 
     `stopped` in the memory says why the search is over. Only growth is warned of: a search that
     begins with many connections without weights has not collapsed.
     """
     now, normal = _in_order(supports), supports[0]
-    free, connections = weight_free(normal), sum(map(len, normal))
+    free, connections = space.weight_free(normal), sum(map(len, space.own(normal)))
     unchanged = memory.get("unchanged_epochs", 0) + 1 if memory.get("support") == now else 0
     memory = memory | {"support": now, "unchanged_epochs": unchanged}
     said = f"{free} of {connections} connections of the normal cell have no weights"

@@ -1,4 +1,4 @@
-"""The search space of ISTA-NAS: nodes, predecessors, operations, and how they are numbered.
+"""Nodes, predecessors and connections of a cell, and the symbols of the whole project.
 
 A cell has two input nodes, 0 and 1 (the outputs of the two cells before it), and intermediate
 nodes. Here `node` counts the intermediate nodes from 0, as the arrays do, and `predecessor` counts
@@ -6,7 +6,7 @@ the inputs as well: intermediate node j is predecessor j + 2 of the nodes after 
 
 | paper | code         | shape      | meaning                                                      |
 |-------|--------------|------------|--------------------------------------------------------------|
-| K     | NUM_OPS = 7  |            | candidate operations, no zero operation                      |
+| K     | num_ops      |            | operations of an edge: 7 in the space of DARTS               |
 | n_j   | n            |            | candidates of a node: (node + 2) * K = 14, 21, 28, 35        |
 | b_j   | b            | (m,)       | trainable architecture variables, m = 7                      |
 | A_j   | A            | (m, n)     | sampled once, U[0, 1), fixed for the run                     |
@@ -15,23 +15,14 @@ the inputs as well: intermediate node j is predecessor j + 2 of the nodes after 
 | S_j   | support      | (s,)       | the s = 2 largest abs(z), strongest first, as flat indices   |
 | w_S   | coefficients | (s,)       | b^T A_S - z_S^T E_SS                                         |
 
-This module holds the only map between a flat index and its (predecessor, operation). Functions
-marked "arithmetic only" take whole numbers or arrays of them alike.
+`spaces` says what a flat index means. Functions marked "arithmetic only" take whole numbers or
+arrays of them alike.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import NamedTuple
 
-from istanas_jax.space.operations import RECORDS
-
-OPERATIONS = tuple(record.name for record in RECORDS if record.searched)
-EXTRA_OPERATIONS = tuple(record.name for record in RECORDS if not record.searched)
-WEIGHT_FREE = tuple(record.name for record in RECORDS if record.weight_free)
-ALL_OPERATIONS = OPERATIONS + EXTRA_OPERATIONS
-
-NUM_OPS = len(OPERATIONS)
 NUM_INPUTS = 2
 CELL_TYPES = ("normal", "reduction")  # in the order of the first axis of arrays
 
@@ -46,59 +37,15 @@ class Connection(NamedTuple):
     operation: str
     predecessor: int
 
-    @property
-    def flat(self) -> int:
-        """Index among the candidates of a node; a ValueError if the operation is no candidate."""
-        if self.operation not in OPERATIONS:
-            raise ValueError(
-                f"operation {self.operation!r} is not among the {NUM_OPS} candidates: "
-                + ", ".join(OPERATIONS)
-            )
-        return flat_index(self.predecessor, OPERATIONS.index(self.operation))
-
-
-def flat_index(predecessor, op):
-    """Flat index of operation number `op` on a predecessor. Arithmetic only."""
-    return predecessor * NUM_OPS + op
-
-
-def split_index(flat):
-    """(predecessor, operation number) of a flat index. Arithmetic only."""
-    return flat // NUM_OPS, flat % NUM_OPS
-
-
-def connection(flat: int) -> Connection:
-    """The connection that a flat index stands for."""
-    flat = operator.index(flat)
-    if flat < 0:
-        raise ValueError(f"flat index {flat} is negative")
-    predecessor, op = split_index(flat)
-    return Connection(OPERATIONS[op], predecessor)
-
 
 def stride_of(predecessor: int, reduction: bool) -> int:
     """Stride of a connection: in a reduction cell, what reads an input halves it."""
     return 2 if reduction and predecessor < NUM_INPUTS else 1
 
 
-def weight_free(support) -> int:
-    """How many connections of a cell have no weights, given the flat indices of its nodes."""
-    return sum(connection(flat).operation in WEIGHT_FREE for node in support for flat in node)
-
-
 def num_predecessors(node):
     """Nodes that may feed intermediate node `node`. Arithmetic only."""
     return node + NUM_INPUTS
-
-
-def num_candidates(node):
-    """n_j: candidate connections of intermediate node `node`. Arithmetic only."""
-    return num_predecessors(node) * NUM_OPS
-
-
-def max_candidates(num_nodes: int) -> int:
-    """n_j of the last of `num_nodes` nodes: the length that holds every node's candidates."""
-    return num_candidates(_at_least_one(num_nodes, "nodes") - 1)
 
 
 def edge_index(node, predecessor):

@@ -1,7 +1,8 @@
 """Genotypes: the cells that a search finds, their text forms, and the published ones by name.
 
 A cell is a tuple of nodes and a node a tuple of s connections, the weaker pick first as the
-released code lists them. Every node of both cells has the same s (2 in all published cells).
+released code lists them. In all published cells a node has 2 connections. A genotype names its
+operations and needs no search space to be read.
 
     >>> load("ISTA_twostage").normal[0][1]
     Connection(operation='dil_conv_3x3', predecessor=1)
@@ -19,25 +20,26 @@ import os
 import random
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from istanas_jax.space import connections
-from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER, num_candidates
+from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER
 from istanas_jax.space.genotype_checks import (
     Cell,
     GenotypeError,
     check_cell,
     check_concat,
-    show,
-    suggest,
     whole,
 )
 from istanas_jax.space.genotype_text import MAX_TEXT, read_darts, read_json
+from istanas_jax.space.operations import find_operation
 from istanas_jax.space.published import CELLS, PARAMETERS
+from istanas_jax.space.spaces import DARTS, Space
+from istanas_jax.space.wording import show, suggest
 
 FIELDS = ("normal", "reduce")  # what a genotype calls its two cells
+SPACE = "space"  # what a file calls the space that a genotype was found in
 Support = tuple[tuple[int, ...], ...]  # per node its flat indices, strongest first
 
 
@@ -73,15 +75,8 @@ class Genotype:
     def __post_init__(self):
         for field in FIELDS:
             object.__setattr__(self, field, check_cell(getattr(self, field), f"{field} cell"))
-        s = len(self.normal[0])
         for field in FIELDS:
             cell = getattr(self, field)
-            for j, node in enumerate(cell):
-                if len(node) != s:
-                    raise GenotypeError(
-                        f"{field} cell, node {j}: {len(node)} connections, expected {s} as in "
-                        "node 0 of the normal cell"
-                    )
             key = f"{field}_concat"
             concat = check_concat(getattr(self, key), len(cell), f"{field} concat")
             object.__setattr__(self, key, concat)
@@ -90,7 +85,7 @@ class Genotype:
         return self.to_text()
 
     def to_json(self) -> str:
-        """JSON, one line per field; nodes are nested lists only where s is not 2."""
+        """JSON, one line per field; nodes are nested lists unless all have 2."""
         lines = [
             f" {json.dumps(key)}: {json.dumps(value)}" for key, value in self.to_dict().items()
         ]
@@ -101,7 +96,7 @@ class Genotype:
         return cls.from_dict(read_json(text))
 
     def to_text(self) -> str:
-        """The text that DARTS prints; nodes are nested lists only where s is not 2."""
+        """The text that DARTS prints; nodes are nested lists unless all have 2."""
         parts = []
         for key, value in self.to_dict().items():
             contiguous = key.endswith("_concat") and value == list(range(value[0], value[-1] + 1))
@@ -114,23 +109,29 @@ class Genotype:
         """Reads what DARTS prints, `Genotype(normal=[('skip_connect', 0), ...], ...)`."""
         return cls.from_dict(read_darts(text))
 
-    def supports(self) -> tuple[Support, Support]:
+    def supports(self, space: Space = DARTS) -> tuple[Support, Support]:
         """(normal, reduce): per node its connections as flat indices, strongest first.
 
-        The concat is not part of it. Refuses operations that are not candidates of the search.
+        The concat is not part of it. Refuses operations that the space does not have.
         """
-        return _support(self.normal, "normal cell"), _support(self.reduce, "reduce cell")
+        return (
+            _support(self.normal, space, "normal cell"),
+            _support(self.reduce, space, "reduce cell"),
+        )
 
     @classmethod
     def from_supports(
-        cls, normal: Iterable[Iterable[int]], reduce: Iterable[Iterable[int]]
+        cls,
+        normal: Iterable[Sequence[int]],
+        reduce: Iterable[Sequence[int]],
+        space: Space = DARTS,
     ) -> Genotype:
         """The genotype of two supports, every intermediate node in the concat.
 
         normal, reduce: per node its flat indices, strongest first; arrays (nodes, s) will do.
         """
-        normal = _from_support(normal, "normal cell")
-        reduce = _from_support(reduce, "reduce cell")
+        normal = _from_support(normal, space, "normal cell")
+        reduce = _from_support(reduce, space, "reduce cell")
         return cls(
             normal=normal,
             normal_concat=range(NUM_INPUTS, NUM_INPUTS + len(normal)),
@@ -139,8 +140,8 @@ class Genotype:
         )
 
     def to_dict(self) -> dict[str, list]:
-        """The fields as lists, strings and whole numbers, a cell flat if s is 2."""
-        flat = len(self.normal[0]) == 2
+        """The fields as lists, strings and whole numbers, a cell flat if every node has 2."""
+        flat = all(len(node) == 2 for field in FIELDS for node in getattr(self, field))
         plain = {}
         for field in FIELDS:
             nodes = [[tuple(connection) for connection in node] for node in getattr(self, field)]
@@ -155,8 +156,9 @@ class Genotype:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Genotype:
-        """Read what `to_dict` gives, and check it."""
+        """Read what `to_dict` gives, and check it; a space may be named beside it."""
         known = [field.name for field in fields(cls)]
+        content = {key: value for key, value in content.items() if key != SPACE}
         for key in content:
             if key not in known:
                 raise GenotypeError(f"unknown field {show(key)}{suggest(key, known)}")
@@ -164,6 +166,25 @@ class Genotype:
             if key not in content:
                 raise GenotypeError(f"the field {key!r} is missing")
         return cls(**content)
+
+
+def weight_free(genotype: Genotype) -> list[int]:
+    """How many connections of the normal and the reduction cell have no weights."""
+    return [
+        sum(find_operation(c.operation).weight_free for node in cell for c in node)
+        for cell in (genotype.normal, genotype.reduce)
+    ]
+
+
+def in_order_of(genotype: Genotype, coefficients: Iterable[Iterable[Sequence]]) -> list[list[list]]:
+    """Coefficients of both cells, strongest first, in the order of the genotype's connections.
+
+    What only fills an array up, where nodes have different numbers of connections, is left out.
+    """
+    return [
+        [list(row[: len(node)])[OTHER_ORDER] for row, node in zip(rows, cell, strict=True)]
+        for rows, cell in zip(coefficients, (genotype.normal, genotype.reduce), strict=True)
+    ]
 
 
 def load(spec: str | os.PathLike) -> Genotype:
@@ -195,13 +216,18 @@ def load(spec: str | os.PathLike) -> Genotype:
         raise GenotypeError(f"{path}: {error}") from None
 
 
-def random_genotype(seed: int, *, num_nodes: int = 4, s: int = 2) -> Genotype:
-    """Cells drawn uniformly from the search space: each node takes s of its candidates."""
+def random_genotype(seed: int, space: Space = DARTS) -> Genotype:
+    """Cells drawn uniformly from the search space: each node takes some of its candidates."""
     draw = random.Random(seed)
-    cells = [
-        [draw.sample(range(num_candidates(node)), s) for node in range(num_nodes)] for _ in range(2)
-    ]
-    return Genotype.from_supports(*cells)
+
+    def node(cell_type: int, j: int) -> list[int]:
+        while True:
+            picks = draw.sample(space.candidates_of(cell_type, j), space.kept(j))
+            if not space.distinct or len({flat // space.num_ops for flat in picks}) == len(picks):
+                return picks
+
+    cells = [[node(c, j) for j in range(space.nodes)] for c in range(1 if space.alike else 2)]
+    return Genotype.from_supports(cells[0], cells[-1], space)
 
 
 @functools.cache
@@ -222,20 +248,20 @@ def _parse(text: str) -> Genotype:
     return Genotype.from_json(text) if is_json else Genotype.from_text(text)
 
 
-def _support(cell: Cell, where: str) -> Support:
+def _support(cell: Cell, space: Space, where: str) -> Support:
     support = []
     for j, node in enumerate(cell):
         try:
-            support.append(tuple(connection.flat for connection in node[OTHER_ORDER]))
+            support.append(tuple(map(space.flat, node[OTHER_ORDER])))
         except ValueError as error:
             raise GenotypeError(f"{where}, node {j}: {error}") from None
     return tuple(support)
 
 
-def _from_support(support: Iterable[Iterable[int]], where: str) -> Cell:
+def _from_support(support: Iterable[Sequence[int]], space: Space, where: str) -> Cell:
     cell = []
     for j, indices in enumerate(support):
-        last = connections.num_candidates(j) - 1
+        last = space.num_candidates(j) - 1
         node = []
         for index in indices:
             flat = whole(index)
@@ -244,6 +270,7 @@ def _from_support(support: Iterable[Iterable[int]], where: str) -> Cell:
                     f"{where}, node {j}: flat index {show(index)} is out of range, "
                     f"expected 0 to {last}"
                 )
-            node.append(connections.connection(flat))
-        cell.append(tuple(node[OTHER_ORDER]))
+            node.append(space.connection(flat))
+        kept = space.kept(j) if space.uneven else len(node)
+        cell.append(tuple(node[:kept][OTHER_ORDER]))
     return tuple(cell)

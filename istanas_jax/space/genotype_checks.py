@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
-import reprlib
 from collections.abc import Sequence
 from typing import Any
 
-from istanas_jax.space.connections import ALL_OPERATIONS, NUM_INPUTS, Connection, num_predecessors
+from istanas_jax.space.connections import NUM_INPUTS, Connection, num_predecessors
+from istanas_jax.space.operations import BY_NAME, is_from_file
+from istanas_jax.space.wording import show, suggest
 
 Node = tuple[Connection, ...]
 Cell = tuple[Node, ...]
@@ -55,9 +55,9 @@ def _check_connection(pair: Any, node: int, where: str) -> Connection:
     if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
         raise GenotypeError(f"{where}: expected (operation, predecessor), found {show(pair)}")
     operation, predecessor = pair[0], whole(pair[1])
-    if operation not in ALL_OPERATIONS:
+    if operation not in BY_NAME and not is_from_file(operation):
         raise GenotypeError(
-            f"{where}: unknown operation {show(operation)}{suggest(operation, ALL_OPERATIONS)}"
+            f"{where}: unknown operation {show(operation)}{suggest(operation, list(BY_NAME))}"
         )
     last = num_predecessors(node) - 1
     if predecessor is None:
@@ -96,21 +96,5 @@ def whole(value: Any) -> int | None:
         return None
 
 
-def show(value: Any) -> str:
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python refuses to print a number of thousands of digits
-        return "a huge number"
-
-
 def _ordinal(i: int) -> str:
     return ("first", "second", "third")[i] if i < 3 else f"{i + 1}th"
-
-
-def suggest(word: str, known: Sequence[str], n: int = 1) -> str:
-    """The n nearest of the known words, or all of them if none is near, in brackets."""
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n)
-    if close:
-        return f" (did you mean {' or '.join(by_lower[name] for name in close)}?)"
-    return f" (expected one of {', '.join(known)})"

@@ -33,7 +33,11 @@ class NormRegime:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer without weights that keeps channels and size; subclasses override what differs."""
+    """A layer without weights that keeps channels and size; subclasses override what differs.
+
+    One of a file of your own also has `apply(x, *kernels)`, which computes it. Unless it says how
+    many `multiply_adds` it takes, these are counted in its compiled program.
+    """
 
     def kernels(self, channels: int) -> dict[str, Shape]:
         """Names, without numbers, and shapes of its kernels, given the channels of its input."""
@@ -44,6 +48,11 @@ class Layer:
 
     def size_out(self, size: Size) -> Size:
         return size
+
+    def multiply_adds(self, channels: int, size: Size) -> int:
+        """Of an input of these channels and this size: a kernel is used once per output pixel."""
+        weights = sum(map(math.prod, self.kernels(channels).values()))
+        return weights * math.prod(self.size_out(size))
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,27 @@ class AvgPool(_Strided):
             return super().size_out(size)
         height, width = ((n - self.window) // self.stride + 1 for n in size)
         return height, width
+
+
+@dataclass(frozen=True)
+class Zero(_Strided):
+    """0, whatever the input is."""
+
+
+@dataclass(frozen=True)
+class Noise(_Strided):
+    """Normal noise, whatever the input is.
+
+    Its random key is a weight. No gradient reaches that, and weight decay moves it: so the noise
+    differs from place to place and from step to step, and yet is a function of the state that is
+    the same in every form of a network. Without weight decay it stands still.
+    """
+
+    def kernels(self, channels: int) -> dict[str, Shape]:
+        return {"noise": (1, 1)}
+
+    def multiply_adds(self, channels: int, size: Size) -> int:
+        return 0
 
 
 @dataclass(frozen=True)
@@ -147,6 +177,7 @@ class FactorisedReduction(_Widening):
         return _divided(size, (2, 2))
 
 
+CONVOLUTIONS = (Depthwise, Pointwise, Conv, FactorisedReduction)  # a factor can go into the kernels
 Layers = tuple[Layer, ...]
 
 

@@ -1,13 +1,17 @@
-"""The operations of the search space, one record each: to add an operation, add a record.
+"""The operations that a search space can have, one record each: to add one, add a record.
 
 Everything else is derived from the record: weights and their shapes, batch norms, what is computed,
-parameters and multiply-adds, folding for inference, names in the authors' release, colours.
+parameters and multiply-adds, folding for inference, names in the authors' release, colours. A
+record may also lie in a file of one's own: `my_operations.py:squeeze` is the one called `squeeze`.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from istanas_jax.space import layers as _layers
 from istanas_jax.space.layers import (
@@ -18,14 +22,18 @@ from istanas_jax.space.layers import (
     Identity,
     Layers,
     MaxPool,
+    Noise,
     Norm,
     NormRegime,
     Pointwise,
     Relu,
     Shapes,
+    Zero,
 )
+from istanas_jax.space.wording import suggest
 
 STRIDES = (1, 2)
+NONE = "none"  # what DARTS calls the zero operation
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,6 @@ class Operation:
     name: str
     layers: Callable[[int], Layers]  # the layers at a stride of 1 or 2
     colour: str  # one of `look.colours.COLOURS`
-    searched: bool = True  # a candidate of every search; otherwise for given genotypes only
     release: str = "op.{}"  # how the authors' release names layer {}, counted from 0
 
     def __post_init__(self):
@@ -47,6 +54,23 @@ class Operation:
             norms = [layer for layer in self.layers(stride) if isinstance(layer, Norm)]
             if len(norms) > 1 and any(norm.only for norm in norms):
                 raise ValueError(f"{self.name}: a batch norm of some regimes must be the only one")
+            self._check_sizes(stride)
+
+    def _check_sizes(self, stride: int) -> None:
+        """Raise if the output is not what a node sums up."""
+        size, channels = (8, 8), 8
+        for layer in self.layers(stride):
+            if isinstance(layer, Norm) and channels != 8:
+                raise ValueError(
+                    f"operation {self.name}: a batch norm sees {channels} channels where the "
+                    "operation has 8; only those that see as many as the operation are possible"
+                )
+            size, channels = layer.size_out(size), layer.channels_out(channels)
+        if channels != 8 or size != (8 // stride, 8 // stride):
+            raise ValueError(
+                f"operation {self.name} has no stride {stride}: 8 channels of 8 x 8 pixels become "
+                f"{channels} of {size[0]} x {size[1]}"
+            )
 
     def layers_in(self, stride: int, regime: NormRegime) -> Layers:
         """The layers that exist in a regime."""
@@ -65,7 +89,8 @@ class Operation:
     @property
     def weight_free(self) -> bool:
         """Whether it learns nothing at stride 1, apart from scales of a batch norm."""
-        return not _layers.shapes(self.layers(1), 1, affine=False)
+        kept = [layer for layer in self.layers(1) if not isinstance(layer, Noise)]
+        return not _layers.shapes(kept, 1, affine=False)
 
     def is_identity(self, stride: int) -> bool:
         """Whether the output is the input, apart from a batch norm."""
@@ -106,6 +131,10 @@ def one_by_seven_then_seven_by_one(stride: int) -> Layers:
     )
 
 
+def convolution(kernel: int) -> Callable[[int], Layers]:
+    return lambda stride: (Relu(), Conv(kernel=(kernel,) * 2, strides=(stride,) * 2), Norm())
+
+
 RECORDS = (
     Operation("max_pool_3x3", pooling(MaxPool), "blue", release="{}"),
     Operation("avg_pool_3x3", pooling(AvgPool), "sky blue", release="{}"),
@@ -115,9 +144,41 @@ RECORDS = (
     Operation("dil_conv_3x3", dilated(3), "orange"),
     Operation("dil_conv_5x5", dilated(5), "orange"),
     # Some published cells use these.
-    Operation("sep_conv_7x7", separable(7), "vermilion", searched=False),
-    Operation(
-        "conv_7x1_1x7", one_by_seven_then_seven_by_one, "purple", searched=False, release="{}"
-    ),
+    Operation("sep_conv_7x7", separable(7), "vermilion"),
+    Operation("conv_7x1_1x7", one_by_seven_then_seven_by_one, "purple", release="{}"),
+    # NAS-Bench-201's.
+    Operation("nor_conv_1x1", convolution(1), "sky blue"),
+    Operation("nor_conv_3x3", convolution(3), "purple"),
+    # RobustDARTS's.
+    Operation(NONE, lambda stride: (Zero(stride),), "blue", release="{}"),
+    Operation("noise", lambda stride: (Noise(stride), Norm(only="identity")), "purple"),
 )
 BY_NAME = {record.name: record for record in RECORDS}
+
+
+def is_from_file(name: str) -> bool:
+    """Whether it names an operation in a file of one's own, which need not be there."""
+    file, _, own = name.rpartition(":")
+    return file.endswith(".py") and own.isidentifier()
+
+
+@functools.cache
+def find_operation(name: str) -> Operation:
+    """The record of an operation; one from a file runs the file."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if not is_from_file(name):
+        raise ValueError(f"unknown operation {name!r}{suggest(name, list(BY_NAME))}")
+    file, _, own = name.rpartition(":")
+    if not os.path.isfile(file):
+        raise ValueError(f"operation {name}: there is no file {file}")
+    spec = importlib.util.spec_from_file_location(os.path.basename(file)[:-3], file)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a program of somebody else may fail in any way
+        raise ValueError(f"operation {name}: {file} fails with {error!r}") from error
+    records = {r.name: r for r in vars(module).values() if isinstance(r, Operation)}
+    if own not in records:
+        raise ValueError(f"{file} has no operation {own!r}{suggest(own, list(records))}")
+    return replace(records[own], name=name)

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from istanas_jax.space import connections
+from istanas_jax.space.spaces import DARTS, Space
 from istanas_jax.sparse_coding import lasso
 from istanas_jax.sparse_coding.lasso import SparseCode
 
@@ -51,9 +51,8 @@ class Coding:
     The defaults are the paper's and its release's.
     """
 
-    nodes: int = 4
+    space: Space = DARTS
     m: int = 7  # entries of b
-    s: int = 2  # connections kept per node
     lam: float = 1e-5  # lambda of the LASSO
     columns: str = "uniform"  # of A, see `lasso.sample_measurement_matrices`
     signed: bool = False  # keep the largest z, not the largest |z|
@@ -64,14 +63,15 @@ class Coding:
 def draw_architecture(key: jax.Array, coding: Coding, *, sigma: float) -> ArchState:
     """Algorithm 1, input: sample A and draw b = sigma N(0, 1); z is 0 until it is recovered."""
     key_A, key_b = jax.random.split(key)
-    A = lasso.sample_measurement_matrices(key_A, coding.nodes, coding.m, columns=coding.columns)
+    A = lasso.sample_measurement_matrices(key_A, coding.space, coding.m, columns=coding.columns)
     b = sigma * jax.random.normal(key_b, A.shape[:-1])
+    A, b = tie((A, b), coding.space)
     z = jnp.zeros(A.shape[:2] + A.shape[3:])
     return ArchState(
         b=b,
         A=A,
         z=z,
-        support=lasso.top_support(z, coding.s),
+        support=pick(z, coding.space),
         frozen=jnp.zeros(A.shape[:2], bool),
     )
 
@@ -88,10 +88,11 @@ def recover(arch: ArchState, coding: Coding) -> Recovery:
     release compares whole z's; the paper's line 2 leaves them only their top s entries.
     """
     code = lasso.solve_nodes(arch.A, arch.b, coding.lam, z0=arch.z)
+    code = code._replace(z=tie(code.z, coding.space))
     z = jnp.where(arch.frozen[..., None], arch.z, code.z)
-    chosen = lasso.top_support(
+    chosen = pick(
         code.z,
-        coding.s,
+        coding.space,
         signed=coding.signed,
         distinct=coding.distinct,
         exists=jnp.any(arch.A != 0, axis=-2),
@@ -100,6 +101,32 @@ def recover(arch: ArchState, coding: Coding) -> Recovery:
     arch_after = arch.replace(z=z, support=support)
     distance = jnp.linalg.norm(settled(arch_after, coding) - settled(arch, coding), axis=-1)
     return Recovery(arch_after, code, distance)
+
+
+def pick(
+    strength: Float[Array, "*batch nodes n"], space: Space, **rules
+) -> Int[Array, "*batch nodes s"]:
+    """`lasso.top_support` of all nodes; one that keeps fewer than others repeats its last pick."""
+    picks = lasso.top_support(strength, space.most, num_ops=space.num_ops, **rules)
+    return fill_up(picks, space)
+
+
+def fill_up(picks: Array, space: Space) -> Array:
+    """Repeat the last pick of each node that keeps fewer connections than others."""
+    if not space.uneven:
+        return picks
+    ranks = np.broadcast_to(np.array(space.ranks), picks.shape)
+    return jnp.take_along_axis(picks, ranks, -1)
+
+
+def only_kept(
+    values: Float[Array, "*batch nodes s"], space: Space
+) -> Float[Array, "*batch nodes s"]:
+    """0 in the columns that repeat a pick."""
+    if not space.uneven:
+        return values
+    kept = np.array([[space.kept(node)] for node in range(space.nodes)])
+    return jnp.where(np.arange(space.most) < kept, values, 0)
 
 
 def settled(arch: ArchState, coding: Coding) -> Float[Array, "cells nodes n"]:
@@ -116,7 +143,7 @@ def keep_support(
 
 
 def coefficients(
-    arch: ArchState, *, implicit_lam: float | None = None
+    arch: ArchState, *, implicit_lam: float | None = None, space: Space = DARTS
 ) -> Float[Array, "cells nodes s"]:
     """Eq. (network_s): w_S = bᵀA_S - z_SᵀE_SS, the weights of the active connections.
 
@@ -130,15 +157,16 @@ def coefficients(
     else:
         z0 = lax.stop_gradient(arch.z)
         z = lasso.solve_nodes(arch.A, arch.b, implicit_lam, z0=z0).z
-    z_S = jnp.take_along_axis(z, arch.support, axis=-1)
+    z_S = only_kept(jnp.take_along_axis(z, arch.support, axis=-1), space)
     exact = lax.Precision.HIGHEST
-    return jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=exact) - jnp.einsum(
+    w_S = jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=exact) - jnp.einsum(
         "cjs,cjst->cjt", z_S, E_SS, precision=exact
     )
+    return only_kept(w_S, space)
 
 
 def straight_coefficients(
-    arch: ArchState, *, compare: bool = False
+    arch: ArchState, *, compare: bool = False, space: Space = DARTS
 ) -> Float[Array, "cells nodes s"]:
     """1 / s for every connection of the support, with the gradient of bᵀA_S.
 
@@ -152,20 +180,34 @@ def straight_coefficients(
     """
     A_S = jnp.take_along_axis(arch.A, arch.support[:, :, None, :], axis=-1)
     w = jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=lax.Precision.HIGHEST)
+    if space.uneven:
+        s = np.array([[space.kept(node)] for node in range(space.nodes)])
+        mean = jnp.sum(only_kept(w, space), -1, keepdims=True) / s
+    else:
+        s, mean = arch.support.shape[-1], jnp.mean(w, -1, keepdims=True)
     if compare:
-        w -= jnp.mean(w, -1, keepdims=True)
-    return 1 / arch.support.shape[-1] + w - lax.stop_gradient(w)
+        w -= mean
+    return only_kept(1 / s + w - lax.stop_gradient(w), space)
 
 
 def draw_support(key: jax.Array, coding: Coding) -> Int[Array, "cells nodes s"]:
-    """Draw s candidates of each node, all equally probable, two of one predecessor included.
+    """Draw s candidates of each node, all equally probable.
 
-    Every candidate is compared with every other, whatever may be chosen in the end.
+    Two of one predecessor are included unless the space forbids it: every candidate is compared
+    with every other, whatever may be chosen in the end.
     """
-    longest = connections.max_candidates(coding.nodes)
-    own = connections.num_candidates(np.arange(coding.nodes))
-    draws = jax.random.uniform(key, (2, coding.nodes, longest))
-    return lasso.top_support(draws, coding.s, exists=np.arange(longest) < own[:, None])
+    space = coding.space
+    draws = jax.random.uniform(key, (2, space.nodes, space.max_candidates))
+    exists = np.array(space.exists if space.candidates else space.exists[0])
+    drawn = pick(draws, space, distinct=space.distinct, exists=exists)
+    return tie(drawn, space)
+
+
+def tie(arrays, space: Space):
+    """The arrays, or where both cells are alike those of the normal cell twice."""
+    if not space.alike:
+        return arrays
+    return jax.tree.map(lambda x: jnp.concatenate([x[:1]] * 2), arrays)
 
 
 def move(arch: ArchState, b: Float[Array, "cells nodes m"]) -> ArchState:
@@ -188,3 +230,8 @@ def freeze(arch: ArchState, distance: Float[Array, "cells nodes"], freezing: Fre
     if rule == "together":
         distance = jnp.broadcast_to(jnp.linalg.norm(distance), distance.shape)
     return arch.replace(frozen=arch.frozen | (distance <= epsilon))
+
+
+def supports_of(arch: ArchState) -> list[list[tuple[int, ...]]]:
+    """Flat indices of each node of the normal and the reduction cell, strongest first."""
+    return [[tuple(map(int, node)) for node in cell] for cell in np.asarray(arch.support)]

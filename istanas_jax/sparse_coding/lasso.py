@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from istanas_jax.space import connections
+from istanas_jax.space.spaces import DARTS, Space
 from istanas_jax.sparse_coding.active_set import find_active_set, kkt_residual, polish
 
 with warnings.catch_warnings():
@@ -51,29 +51,28 @@ class SparseCode(NamedTuple):
 
 
 def sample_measurement_matrices(
-    key: jax.Array, num_nodes: int, m: int, num_cell_types: int = 2, columns: str = "uniform"
+    key: jax.Array, space: Space, m: int, num_cell_types: int = 2, columns: str = "uniform"
 ) -> Float[Array, "cells nodes m n"]:
     """Draw A for every node of every cell type, once per run.
 
-    Node j has n_j columns; the matrices are padded with zero columns to the n of the last node. A
-    node with n_j <= m is not compressed: its z is known from b.
+    Node j has n_j columns; the matrices are padded with zero columns to the n of the last node, and
+    what is no candidate has a zero column too. A node with n_j <= m is not compressed: its z is
+    known from b.
 
     Args:
       columns: "uniform", entries from U[0, 1), or "sphere", columns spread evenly over the unit
         sphere. Uniform columns all point into one corner, so they are hard to tell apart.
     """
-    n = connections.max_candidates(num_nodes)
     if m < 1:
         raise ValueError(f"m = {m} must be at least 1")
-    shape = (num_cell_types, num_nodes, m, n)
+    shape = (num_cell_types, space.nodes, m, space.max_candidates)
     if columns == "sphere":
         A = jax.random.normal(key, shape)
         A /= jnp.linalg.norm(A, axis=-2, keepdims=True)
     else:
         A = jax.random.uniform(key, shape)
-    sizes = np.array([connections.num_candidates(node) for node in range(num_nodes)])
-    exists = np.arange(n)[None, None, None, :] < sizes[None, :, None, None]
-    return jnp.where(exists, A, 0)
+    cells = space.exists if space.candidates else space.exists[:1]
+    return jnp.where(np.array(cells)[:, :, None, :], A, 0)
 
 
 def residual_matrix(A: Float[Array, "*batch m n"]) -> Float[Array, "*batch n n"]:
@@ -93,6 +92,7 @@ def top_support(
     *,
     signed: bool = False,
     distinct: bool = False,
+    num_ops: int = DARTS.num_ops,
     exists: Bool[Array, "*batch n"] | None = None,
 ) -> Int[Array, "*batch s"]:
     """S(z): indices of the s largest |z|, strongest first; of equal ones the lower index wins.
@@ -100,6 +100,7 @@ def top_support(
     Args:
       signed: take the s largest z instead.
       distinct: take no two of one predecessor.
+      num_ops: entries of z that belong to one predecessor.
       exists: candidates that may be chosen; None: all.
     """
     n = z.shape[-1]
@@ -110,10 +111,10 @@ def top_support(
         strength = jnp.where(exists, strength, -jnp.inf)
     if not distinct:
         return lax.top_k(strength, s)[1]
-    by_predecessor = strength.reshape(*z.shape[:-1], -1, connections.NUM_OPS)
+    by_predecessor = strength.reshape(*z.shape[:-1], -1, num_ops)
     _, predecessor = lax.top_k(by_predecessor.max(-1), s)
     op = jnp.take_along_axis(by_predecessor.argmax(-1), predecessor, -1)
-    return connections.flat_index(predecessor, op.astype(predecessor.dtype))
+    return predecessor * num_ops + op.astype(predecessor.dtype)
 
 
 def solve_lasso(

@@ -16,8 +16,8 @@ from istanas_jax.judge import regression
 from istanas_jax.methods import title_of
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.schedules import retrain, two_stage
-from istanas_jax.space.connections import weight_free
-from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.space.genotype import Genotype, random_genotype, weight_free
+from istanas_jax.space.spaces import read_space
 from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, percent, table
 from istanas_jax.studies.minutes import epochs_that_fit, with_epochs
@@ -90,8 +90,7 @@ class QualityStudy(RunStudy):
         return self._train(f"random_cell_{number}", partial(self._random_cell, number))
 
     def _random_cell(self, number: int) -> Genotype:
-        a = self.config.architecture
-        return random_genotype(self.seed_of(FIRST_RANDOM + number), num_nodes=a.nodes, s=a.s)
+        return random_genotype(self.seed_of(FIRST_RANDOM + number), read_space(self.config.space))
 
     def _train(self, name: str, genotype) -> Job:
         """Train a cell from scratch, each with the same seeds; nothing if its search failed."""
@@ -149,7 +148,7 @@ class QualityStudy(RunStudy):
             "percentile": verdict and verdict.percentile,
             "predicted": verdict and verdict.accuracy,
             "remark": why_not or verdict.warning,
-            "weight_free": list(map(weight_free, genotype.supports())),
+            "weight_free": weight_free(genotype),
             "accuracy": found["accuracy"],
             "seconds": seconds["total"] - seconds.get("compile", 0.0),
             "compile_s": seconds.get("compile", 0.0),

@@ -60,7 +60,7 @@ class RunStudy(Study):
         return config
 
     def one_stage_config(self, number: int) -> ConfigDict:
-        gone = ["architecture", "search", "train"]
+        gone = ["space", "search", "train"]
         config = self._part("one_stage", gone, number)
         own = config.one_stage
         del config.one_stage
@@ -73,7 +73,7 @@ class RunStudy(Study):
             config = self.one_stage_config(number)
         config = retrain.config_for(config, genotype, runs=self.config.train.runs)
         config.unlock()
-        for key in {"search", "architecture"} & set(config):
+        for key in {"search", "space"} & set(config):
             del config[key]
         return config
 

@@ -12,12 +12,14 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS, Space
 
 
 class ReplayRow(TypedDict):
     """One row; arrays become lists in the file, and `n` is padded to the last node's."""
 
     phase: str  # "search 0"
+    space: NotRequired[dict[str, Any]]  # `Space.to_dict`; missing: that of DARTS
     step: int  # before which the architecture stands like this
     epoch: NotRequired[int]
     z: Float[ndarray, "cells nodes n"]
@@ -43,4 +45,5 @@ def _lacks(row: Mapping[str, Any], key: str) -> bool:
 
 def genotype_of(row: ReplayRow) -> Genotype:
     """The cells that a search would find if it ended with this row."""
-    return Genotype.from_supports(*row["support"])
+    space = Space.from_dict(row["space"]) if "space" in row else DARTS
+    return Genotype.from_supports(*row["support"], space)

@@ -21,9 +21,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_runs_the_genotype_in_its_way(mode):
-    task = mode_task(
-        load_config("digits:tiny", ["--config.architecture.nodes=4"]), CELLS, mode=mode
-    )
+    task = mode_task(load_config("digits:tiny", ["--config.space.nodes=4"]), CELLS, mode=mode)
     task.begin(0)
     method, arch = task.method, task.method.first_variables(task, jax.random.key(0))
     np.testing.assert_array_equal(arch.support, CELLS.supports())

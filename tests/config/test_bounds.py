@@ -55,8 +55,8 @@ def test_yes_is_no_number():
     [
         ("search.channels=1000000", "it must be an even number from 2 to 4,096"),
         ("search.cells=1000000000", "it must be a whole number from 1 to 1,000"),
-        ("architecture.nodes=1000", "it must be a whole number from 2 to 12"),
-        ("architecture.nodes=1", "it must be a whole number from 2 to 12"),
+        ("space.nodes=1000", "it must be a whole number from 2 to 12, or 0"),
+        ("space.nodes=1", "it must be a whole number from 2 to 12, or 0"),
         ("search.ista.lam=1e30", "it must be a number above 0, at most 1"),
         ("search.weights.learning_rate=inf", "it must be a number above 0, at most 100"),
         ("search.weights.momentum=2", "search.weights.momentum is 2.0, it must be from 0 to below"),

@@ -47,7 +47,7 @@ def test_config_and_its_tiny_variant(path):
 
 def test_numbers_of_the_paper():
     config = load_config(TWO_STAGE)
-    assert (config.search.ista.m, config.search.ista.lam, config.architecture.s) == (7, 1e-5, 2)
+    assert (config.search.ista.m, config.search.ista.lam, config.space.name) == (7, 1e-5, "darts")
     assert (config.search.cells, config.search.channels, config.search.epochs) == (8, 16, 50)
     assert (config.train.cells, config.train.channels, config.train.epochs) == (20, 36, 600)
     assert load_config(str(FOLDER / "imagenet_one_stage.py")).train.weights.weight_decay == 3e-5
@@ -66,7 +66,7 @@ def test_overrides():
     [
         ("lamda=1", "unknown config key lamda, did you mean search.ista.lam?"),
         ("search.epoch=3", "unknown config key search.epoch, did you mean search.epochs?"),
-        ("zzzz=3", "unknown config key zzzz; there are: architecture.*, checkpoint.*, data.*, log"),
+        ("zzzz=3", "unknown config key zzzz; there are: checkpoint.*, data.*, log.*, schedule"),
         ("data.zzzz=3", "unknown config key data.zzzz; there are: data.classes, data.dir, data."),
         ("search.epochs=many", "--config.search.epochs=many"),
     ],

@@ -1,5 +1,6 @@
 """Variables under the names of the authors' release, there and back."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -12,6 +13,7 @@ from istanas_jax.deploy.release_state import load_release_state, to_release_stat
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space import genotype
+from istanas_jax.space.spaces import DARTS
 
 pytestmark = pytest.mark.slow
 NETS = {
@@ -22,7 +24,7 @@ NETS = {
     "imagenet_auxiliary": TargetNet(
         genotype.load("ISTA_ImageNet"), 10, cells=2, channels=4, stem="imagenet", auxiliary=True
     ),
-    "search": SuperNet(10, cells=3, channels=4, num_nodes=3),
+    "search": SuperNet(10, cells=3, channels=4, space=replace(DARTS, nodes=3)),
     "one_stage": SuperNet(10, cells=3, channels=2, regime="one_stage", auxiliary=True),
 }
 
@@ -35,7 +37,7 @@ def fresh(name):
     x = jnp.zeros((1, size, size, net.image_channels))
     choice = ()
     if isinstance(net, SuperNet):
-        shape = (2, net.num_nodes, net.s)
+        shape = (2, net.space.nodes, net.space.most)
         choice = (jnp.zeros(shape, jnp.int32), jnp.zeros(shape))
     shapes = flatten_dict(jax.eval_shape(lambda: net.init(key, x, *choice, train=False)))
     leaves = {path: rng.standard_normal(leaf.shape, np.float32) for path, leaf in shapes.items()}

@@ -20,7 +20,7 @@ from istanas_jax.devices import hosts
 OVERRIDES = [
     *(f"--config.{override}" for override in PAPER),
     "--config.search.ista.adam.learning_rate=0.02",  # so that supports change within ten steps
-    "--config.architecture.nodes=2",
+    "--config.space.nodes=2",
     "--config.search.ista.sigma=0.1",
     "--config.search.cells=1",
     "--config.search.batch=32",

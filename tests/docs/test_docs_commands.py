@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
 
 AS_TYPED = Way()
-NODES = "--config.architecture.nodes=2"
+NODES = "--config.space.nodes=2"
 SMALL = f"{NODES} --config.search.cells=1 --config.train.cells=1"
 ONE_STAGE = f"{NODES} --config.search.cells=1 --config.train.cells=1"
 CIFAR = "--config.data.dir=data"
@@ -41,9 +41,11 @@ NO_HEADS = "--config.search.auxiliary_weight=0.0 --config.train.auxiliary_weight
 STUDY = f"{SMALL} --config.study.methods=('ista',) --config.study.seeds=1"
 STUDY += " --config.study.one_stage=False"
 DIGITS = Way("tiny", SMALL)
+FEW = "--seconds 0 --operations max_pool_3x3 --batch 2"
 # One schedule is run. Those that differ only in config or method have their images, sizes and
 # memory checked: other tests run them.
 REHEARSED = Way("tiny", CIFAR, rehearsed=True)
+LEFT = {"study": "study.md", "ops": "operations.json"}  # in the workdir, by others than runs
 LONG_TRANSFER = "it needs CIFAR-10 and ten minutes; the guide's transfer is run"
 WAYS = {
     # README, and the same things in the guide
@@ -101,6 +103,19 @@ WAYS = {
     ),
     "python -m istanas_jax bench memory": Way(
         reason="it compiles four steps; the tests of `recompute` compare what they need"
+    ),
+    # Search spaces: tests/schedules/test_space_runs.py makes such runs
+    "python -m istanas_jax run --config digits --config.space.name=s2 --workdir runs/s2": Way(
+        "tiny", rehearsed=True
+    ),
+    "python -m istanas_jax run --config digits "
+    "--config.space.operations=\"('skip_connect','examples/my_operations.py:squeeze',"
+    "'examples/my_operations.py:bottleneck')\" --workdir runs/mine": Way("tiny", rehearsed=True),
+    # The guide: what things cost
+    "python -m istanas_jax bench ops --config digits": Way("tiny", f"{SMALL} {FEW}"),
+    "python -m istanas_jax bench ops --workdir runs/digits": Way(more=FEW),
+    "python -m istanas_jax bench latency --config digits": Way(
+        "tiny", f"{SMALL} --seconds 0 --nets 1 --budgets 1"
     ),
     # The guide: devices
     "bash launch/local.sh run --config digits --workdir runs/digits": DIGITS,
@@ -237,4 +252,5 @@ def test_command(command, checkout, environment, monkeypatch):
     assert code == 0
     if "--workdir" in words and not way.rehearsed:
         folder = checkout / words[words.index("--workdir") + 1]
-        assert (folder / ("study.md" if "study" in words else "result.json")).exists()
+        left = next((name for job, name in LEFT.items() if job in words), "result.json")
+        assert (folder / left).exists()

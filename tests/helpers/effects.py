@@ -23,11 +23,11 @@ from istanas_jax.methods.tables import SKIP, TableArch, TableMethod
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import OneStageSearch, TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
-from istanas_jax.space.connections import NUM_OPS
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.training.objective import Recipe
 
 SMALL = {
-    "architecture.nodes": 2,
+    "space.nodes": 2,
     "search.cells": 1,
     "train.cells": 1,
     "data.max_images": 140,
@@ -177,7 +177,10 @@ class Effects:
         results, method = [], self.method
         judged = {"evaluate": lambda *_: {"accuracy": 0.0, "loss": 0.0}}  # nothing is trained
         search = SimpleNamespace(**vars(self.task) | judged)
-        alpha = jax.tree.map(lambda x: x.at[..., SKIP - NUM_OPS].add(2.0), self._arch.alpha)
+        alpha = jax.tree.map(
+            lambda x: x.at[..., DARTS.operations.index(SKIP) - DARTS.num_ops].add(2.0),
+            self._arch.alpha,
+        )
         for stage in range(method.stages):
             if stage:
                 more = {"stage": stage, "found": results[-1]}

@@ -21,7 +21,7 @@ from istanas_jax.training import states
 from istanas_jax.training.states import Totals
 
 SMALL = [
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=2",
     "search.epochs=4",
     "checkpoint.every_steps=2",

@@ -1,6 +1,7 @@
 """For the tests of `report`: folders as runs leave them, without running one; pages taken apart."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,9 +10,8 @@ import numpy as np
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.schedules import watch
 from istanas_jax.schedules.results import sizes_of
-from istanas_jax.space import connections
-from istanas_jax.space.connections import max_candidates, num_candidates
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS
 
 ACTIVITIES = ("compile", "data", "step", "recovery", "checkpoint", "evaluation")
 
@@ -30,7 +30,7 @@ def config(schedule="two_stage", *, epochs=4, runs=1, nodes=4, **data) -> dict:
 def recoveries(seed=0, *, epochs=4, per_epoch=3, nodes=4, s=2, steps=120) -> list[dict]:
     """Rows of replay.jsonl: b walks ever more slowly, z is its projection with few entries left."""
     rng = np.random.default_rng(seed)
-    n, m = max_candidates(nodes), 7
+    n, m = replace(DARTS, nodes=nodes).max_candidates, 7
     A = rng.random((2, nodes, m, n)) - 0.5
     b = 0.02 * rng.standard_normal((2, nodes, m))
     pull = rng.standard_normal((2, nodes, m))
@@ -41,7 +41,7 @@ def recoveries(seed=0, *, epochs=4, per_epoch=3, nodes=4, s=2, steps=120) -> lis
         b = np.where(frozen[..., None], b, b + moved)
         z = np.einsum("cjm,cjmn->cjn", b, A)
         for node in range(nodes):
-            z[:, node, num_candidates(node) :] = 0
+            z[:, node, DARTS.num_candidates(node) :] = 0
         z[np.abs(z) < np.sort(np.abs(z))[..., -m:][..., :1]] = 0
         support = np.argsort(-np.abs(z))[..., :s]
         change = z - (z if before is None else before)
@@ -131,7 +131,7 @@ def make_run(
 
 def connection(flat: int) -> str:
     """As the page names it."""
-    operation, source = connections.connection(flat)
+    operation, source = DARTS.connection(flat)
     return f"{operation}({['cₖ₋₂', 'cₖ₋₁'][source] if source < 2 else f'node {source - 2}'})"
 
 

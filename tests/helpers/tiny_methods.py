@@ -8,14 +8,13 @@ from istanas_jax.methods import find_method
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import init_stats
 from istanas_jax.networks.supernet.cell_variables import CellVariables
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS
 
 NODES, EDGES = 2, 5
 STEPS = 10  # in an epoch
 
 
 def config_of(method, *overrides):
-    overrides = [f"search.method={method}", f"architecture.nodes={NODES}", *overrides]
+    overrides = [f"search.method={method}", f"space.nodes={NODES}", *overrides]
     spec = str(ROOT / "configs" / "digits.py:tiny")
     return load_config(spec, [f"--config.{override}" for override in overrides])
 
@@ -31,11 +30,16 @@ def random_cell(spec, rng):
         return {n: jnp.asarray(rng.normal(size=stack + s), jnp.float32) for n, s in shapes.items()}
 
     groups = tuple(
-        {op: weights(spec.shapes(op, t), (len(edges),)) for op in OPERATIONS if spec.shapes(op, t)}
+        {
+            op: weights(spec.shapes(op, t), (len(edges),))
+            for op in spec.space.operations
+            if spec.shapes(op, t)
+        }
         for t, edges in zip(spec.strides, spec.groups, strict=True)
     )
     pre = weights(operations.preprocess_shapes(3, spec.channels, False, spec.regime))
     pre_stats = jnp.stack([init_stats(1, spec.channels)] * 2)
-    shape = (EDGES, NUM_OPS, operations.MAX_NORMS, 2, spec.op_channels)
-    stats = jnp.broadcast_to(init_stats(operations.MAX_NORMS, spec.op_channels)[None, None], shape)
+    norms = operations.max_norms(spec.space.operations)
+    shape = (EDGES, spec.space.num_ops, norms, 2, spec.op_channels)
+    stats = jnp.broadcast_to(init_stats(norms, spec.op_channels)[None, None], shape)
     return CellVariables(pre, pre, groups, pre_stats, stats)

@@ -1,6 +1,7 @@
 """Two-stage runs on a few digits with the smallest nets, for tests of what becomes of them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from places import ROOT
@@ -8,6 +9,7 @@ from places import ROOT
 from istanas_jax.config.files import load_config
 from istanas_jax.schedules.nets import target_net
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 
 # What the configs for a CPU have of their own, taken away: Algorithm 1 as it is published.
 PAPER = [
@@ -23,7 +25,7 @@ PAPER = [
 ]
 SMALL = [
     *PAPER,
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=1",
     "train.cells=1",
     "search.epochs=3",
@@ -55,7 +57,7 @@ def timeless(workdir):
 
 def fake_run(number, session, accuracies, genotypes=None):
     """What a search gives, in place of `TwoStageSearch.run`."""
-    genotype = genotypes[number] if genotypes else random_genotype(number, num_nodes=2)
+    genotype = genotypes[number] if genotypes else random_genotype(number, replace(DARTS, nodes=2))
     return {
         "seed": number,
         "genotype": genotype.to_dict(),

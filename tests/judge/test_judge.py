@@ -14,15 +14,15 @@ from istanas_jax.judge import fit, regression
 from istanas_jax.look import judgement
 from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import REPLAY
-from istanas_jax.space.connections import OPERATIONS, flat_index
 from istanas_jax.space.genotype import Genotype, load, random_genotype
+from istanas_jax.space.spaces import DARTS
 
 CELLS = SHARED / "judge" / "nb301_trained.json"
 
 
 def cell_of(operation: str, predecessors=(0, 1)):
-    op = OPERATIONS.index(operation)
-    return [[flat_index(p, op) for p in predecessors]] * 4
+    op = DARTS.operations.index(operation)
+    return [[DARTS.flat_index(p, op) for p in predecessors]] * 4
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,10 @@ def test_random_cells_spread_evenly():
 def test_hand_made_cells():
     """One operation everywhere: separable convolutions do best, all skip-connections do badly."""
     verdicts = {
-        op: regression.judge(Genotype.from_supports(cell_of(op), cell_of(op))) for op in OPERATIONS
+        op: regression.judge(Genotype.from_supports(cell_of(op), cell_of(op)))
+        for op in DARTS.operations
     }
-    ranking = sorted(OPERATIONS, key=lambda op: verdicts[op].accuracy)
+    ranking = sorted(DARTS.operations, key=lambda op: verdicts[op].accuracy)
     assert set(ranking[-2:]) == {"sep_conv_3x3", "sep_conv_5x5"} and ranking[0] == "avg_pool_3x3"
     assert verdicts["sep_conv_3x3"].percentile > 99 and not verdicts["sep_conv_3x3"].warning
     assert verdicts["skip_connect"].percentile < 50 and verdicts["skip_connect"].warning
@@ -70,7 +71,7 @@ def test_the_verdict_is_the_regression_written_out():
 
 
 def test_cells_without_weights_get_a_warning():
-    op = OPERATIONS.index
+    op = DARTS.operations.index
     skip, conv = op("skip_connect"), op("sep_conv_3x3")
     five_skips = [(skip, 7 + skip), (skip, 7 + skip), (skip, 7 + conv), (conv, 7 + conv)]
     assert "5 of 8" in regression.judge(Genotype.from_supports(five_skips, five_skips)).warning

@@ -1,9 +1,12 @@
 """Drawn cells, read back from the page."""
 
+from dataclasses import replace
+
 import pytest
 
 from istanas_jax.look.ascii_cells import draw_cell
 from istanas_jax.space.genotype import published, random_genotype
+from istanas_jax.space.spaces import DARTS
 
 
 def read_drawing(text: str) -> tuple[list, list[int]]:
@@ -21,7 +24,9 @@ def read_drawing(text: str) -> tuple[list, list[int]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_drawing_is_the_cell(seed):
     """Random cells, and the published ones, of which some have nodes that are not in the output."""
-    genotypes = [random_genotype(seed, num_nodes=n, s=s) for n in (1, 4, 9) for s in (1, 2, 3)]
+    genotypes = [
+        random_genotype(seed, replace(DARTS, nodes=n, s=s)) for n in (1, 4, 9) for s in (1, 2, 3)
+    ]
     for genotype in [*genotypes, *list(published().values())[seed::8]]:
         for cell, concat in (
             (genotype.normal, genotype.normal_concat),

@@ -9,8 +9,9 @@ import pytest
 from istanas_jax.look import colours, drawing
 from istanas_jax.look.drawing import cell_svg, write_cells
 from istanas_jax.space import genotype
-from istanas_jax.space.connections import ALL_OPERATIONS, CELL_TYPES
+from istanas_jax.space.connections import CELL_TYPES
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.operations import BY_NAME
 
 NS = "{http://www.w3.org/2000/svg}"
 
@@ -22,7 +23,7 @@ def random_genotype(seed):
     def cell():
         nodes = rng.randint(1, 8)
         connections = [
-            [(rng.choice(ALL_OPERATIONS), rng.randrange(node + 2)) for _ in range(s)]
+            [(rng.choice(tuple(BY_NAME)), rng.randrange(node + 2)) for _ in range(s)]
             for node in range(nodes)
         ]
         return connections, rng.sample(range(2, nodes + 2), rng.randint(1, nodes))
@@ -152,7 +153,7 @@ def test_width_shows_the_size_of_a_coefficient_and_dashes_its_sign():
 
 
 def test_one_colour_per_kind_of_operation():
-    found = {operation: colours.colour_of(operation) for operation in ALL_OPERATIONS}
+    found = {operation: colours.colour_of(operation) for operation in tuple(BY_NAME)}
     assert found["sep_conv_3x3"] == found["sep_conv_7x7"] != found["conv_7x1_1x7"]
     assert len(set(found.values())) == len(colours.COLOURS)
 

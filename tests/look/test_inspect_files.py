@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from gcs_server import Bucket
 from inspecting import inspect, page, refused
 from places import ROOT
 
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import Coding, init_architecture
 from istanas_jax.storage.checkpoint_files import sign
 from istanas_jax.storage.checkpoints import Checkpoints
@@ -24,7 +26,9 @@ from istanas_jax.storage.checkpoints import Checkpoints
 def run(tmp_path_factory):
     """A run's folder as far as `inspect` looks at it."""
     folder = tmp_path_factory.mktemp("runs") / "one"
-    arch = init_architecture(jax.random.key(0), Coding(nodes=2), sigma=1e-3).arch
+    arch = init_architecture(
+        jax.random.key(0), Coding(space=replace(DARTS, nodes=2)), sigma=1e-3
+    ).arch
     state = {"arch": arch, "weights": {"params": {"stem": jnp.arange(6.0)}}}
     about = {"phase": "search 0", "epoch": 1, "notes": {}, "finished": False}
     with Checkpoints(folder / "checkpoints" / "search_0", keep=1, every_minutes=60) as saved:

@@ -20,7 +20,7 @@ from istanas_jax.space.genotype import Genotype
 pytestmark = pytest.mark.slow
 
 TINY = [
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=1",
     "train.cells=1",
     "search.epochs=3",

@@ -1,5 +1,6 @@
 """Budgets: exact costs, never exceeded, and the best choice where all can be tried."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,23 +9,23 @@ import pytest
 from istanas_jax.methods.budget import Budget
 from istanas_jax.networks.counting import count
 from istanas_jax.networks.target_net import TargetNet
-from istanas_jax.space.connections import max_candidates, num_candidates
 from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.space.spaces import DARTS
 
 NO_FREEZE = np.zeros((2, 4), bool)
 
 
 def make(limits=(0, 0), nodes=4, regime="one_stage", **sizes):
     sizes = {"classes": 10, "cells": 6, "channels": 8, "auxiliary": True} | sizes
-    net = TargetNet(random_genotype(0, num_nodes=nodes), regime=regime, **sizes)
-    return net, Budget(net, 32, nodes=nodes, s=2, limits=limits)
+    net = TargetNet(random_genotype(0, replace(DARTS, nodes=nodes)), regime=regime, **sizes)
+    return net, Budget(net, 32, space=replace(DARTS, nodes=nodes), limits=limits)
 
 
 def random_z(rng, nodes=4):
     """As the LASSO leaves it: a few entries that are not 0."""
-    z = np.zeros((2, nodes, max_candidates(nodes)), np.float32)
+    z = np.zeros((2, nodes, replace(DARTS, nodes=nodes).max_candidates), np.float32)
     for cell_type, j in product(range(2), range(nodes)):
-        some = rng.choice(num_candidates(j), 6, replace=False)
+        some = rng.choice(DARTS.num_candidates(j), 6, replace=False)
         z[cell_type, j, some] = rng.standard_normal(6)
     return z
 
@@ -71,7 +72,7 @@ def test_never_exceeded_and_binding_budgets_change_the_choice(measure):
         # Nothing better is left for a single node.
         score = lambda s, k, j: np.abs(z[k, j, s[k, j]]).sum()  # noqa: B023, E731
         for k, j in product(range(2), range(4)):
-            for picks in budget.picks[j]:
+            for picks in budget.picks[k][j]:
                 other = support.copy()
                 other[k, j] = picks
                 if budget.total(other)[measure] <= limits[measure]:
@@ -92,8 +93,8 @@ def test_best_of_all_where_all_can_be_tried():
         score = np.abs(np.take_along_axis(z, support, -1)).sum()
         best = max(
             np.abs(z[0, 0, a]).sum() + np.abs(z[1, 0, b]).sum()
-            for a in budget.picks[0]
-            for b in budget.picks[0]
+            for a in budget.picks[0][0]
+            for b in budget.picks[1][0]
             if budget.total(np.array([[a], [b]]))[0] <= limit
         )
         assert score <= best + 1e-6

@@ -1,5 +1,6 @@
 """Every search method against a naive computation: coefficients and derived cells."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -17,8 +18,9 @@ from istanas_jax.methods.tables import SKIP, strongest
 from istanas_jax.networks import operations
 from istanas_jax.networks.supernet.cell_variables import CellSpec
 from istanas_jax.plan import published_sizes
-from istanas_jax.space.connections import NUM_OPS, edge_index, num_candidates
+from istanas_jax.space.connections import edge_index
 from istanas_jax.space.genotype import Genotype, published, published_parameters
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import coefficients, recover
 
 
@@ -45,19 +47,19 @@ def naive_cells(table, s=2):
             edges = []
             for predecessor in range(node + 2):
                 row = rows[edge_index(node, predecessor)]
-                op = max(range(NUM_OPS), key=lambda n, row=row: row[n])
-                edges.append((row[op], predecessor * NUM_OPS + op))
+                op = max(range(DARTS.num_ops), key=lambda n, row=row: row[n])
+                edges.append((row[op], predecessor * DARTS.num_ops + op))
             nodes.append([flat for _, flat in sorted(edges, reverse=True)[:s]])
         cells.append(nodes)
     return cells
 
 
 def test_the_strongest_of_a_table():
-    table = random_alpha(2, EDGES, NUM_OPS)
-    support, weights = strongest(jnp.asarray(table), NODES, 2)
+    table = random_alpha(2, EDGES, DARTS.num_ops)
+    support, weights = strongest(jnp.asarray(table), replace(DARTS, nodes=NODES))
     assert support.tolist() == naive_cells(table)
     for cell_type, node in np.ndindex(2, NODES):
-        predecessor, op = np.divmod(support[cell_type, node], NUM_OPS)
+        predecessor, op = np.divmod(support[cell_type, node], DARTS.num_ops)
         expected = table[cell_type, edge_index(node, 0) + predecessor, op]
         np.testing.assert_array_equal(weights[cell_type, node], expected)
 
@@ -66,7 +68,7 @@ def test_the_strongest_of_a_table():
 def test_softmax_methods(name):
     """The zero operation takes its share and has no entry; nothing else is in a snapshot."""
     method = make(name)
-    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    alpha = random_alpha(2, EDGES, 1 + DARTS.num_ops)
     arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     table = softmax(alpha)[..., 1:]
     mixture = method.network_inputs(arch)["mixture"]
@@ -86,7 +88,7 @@ def test_softmax_methods(name):
 
 def test_snas_draws_by_gumbel_at_a_falling_temperature():
     method = make("snas", "search.snas.annealing=0.1", "search.snas.final_temperature=0.5")
-    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
+    alpha = random_alpha(2, EDGES, 1 + DARTS.num_ops)
     arch = method.with_trainable(method.init_variables(jax.random.key(0)), jnp.asarray(alpha))
     for step, temperature in ((0, 2.5), (10, 2.5 * np.exp(-1)), (1000, 0.5)):
         np.testing.assert_allclose(method.temperature(step), temperature, rtol=1e-6)
@@ -98,7 +100,7 @@ def test_snas_draws_by_gumbel_at_a_falling_temperature():
 
 def test_pc_darts_weighs_edges_and_waits():
     method = make("pc_darts", "search.pc_darts.warmup_epochs=3")
-    alpha, beta = random_alpha(2, EDGES, 1 + NUM_OPS), random_alpha(2, EDGES, seed=1)
+    alpha, beta = random_alpha(2, EDGES, 1 + DARTS.num_ops), random_alpha(2, EDGES, seed=1)
     trained = {"alpha": jnp.asarray(alpha), "beta": jnp.asarray(beta)}
     arch = method.with_trainable(method.init_variables(jax.random.key(0)), trained)
     edges = np.concatenate([softmax(beta[:, :2]), softmax(beta[:, 2:])], 1)
@@ -115,7 +117,7 @@ def test_pc_darts_weighs_edges_and_waits():
 def test_nasp_runs_a_genotype():
     """A hand-made alpha: edges 0 and 1 lead to node 0, edges 2 to 4 to node 1, which drops one."""
     method = make("nasp")
-    alpha = np.full((2, EDGES, NUM_OPS), 0.1, np.float32)
+    alpha = np.full((2, EDGES, DARTS.num_ops), 0.1, np.float32)
     best = [[(0, 6), (1, 2), (2, 0), (3, 4), (4, 5)], [(0, 1), (1, 1), (2, 3), (3, 3), (4, 0)]]
     strength = [[0.9, 0.2, 0.5, 0.8, 0.6], [0.3, 0.3, 0.7, 0.2, 0.7]]
     dropped = [2, 3]  # the weakest edge of node 1, of each cell type
@@ -170,16 +172,16 @@ def test_pdarts_narrows_and_drops_skips_out():
     overrides = ["search.pdarts.dropout=(0.0, 0.4, 0.7)", "search.pdarts.epochs=4"]
     overrides.append("search.pdarts.warmup_epochs=2")
     first = make("pdarts", *overrides)
-    alpha = random_alpha(2, EDGES, 1 + NUM_OPS)
-    kept = best_candidates(alpha, first.mask, 5)
+    alpha = random_alpha(2, EDGES, 1 + DARTS.num_ops)
+    kept = best_candidates(alpha, first.exists, 5)
     second = make("pdarts", *overrides, stage=1, found={"candidates": kept})
     assert (first.stages, first.epochs) == (3, 4)
     for cell_type, edge in np.ndindex(2, EDGES):
         assert set(kept[cell_type][edge]) == set(np.argsort(-alpha[cell_type, edge])[:5])
     arch = second.with_trainable(second.init_variables(jax.random.key(0)), jnp.asarray(alpha))
-    expected = softmax(np.where(second.mask, alpha, -np.inf))[..., 1:]
+    expected = softmax(np.where(second.exists, alpha, -np.inf))[..., 1:]
     np.testing.assert_allclose(second.network_inputs(arch)["mixture"].table, expected, rtol=1e-5)
-    again = best_candidates(alpha, second.mask, 3)
+    again = best_candidates(alpha, second.exists, 3)
     assert all(set(a) < set(b) for k in range(2) for a, b in zip(again[k], kept[k], strict=True))
     rates = [float(second.dropout_rate(jnp.int32(epoch * STEPS))) for epoch in range(4)]
     np.testing.assert_allclose(rates, [0.3, 0.2, 0.4, 0.4 * np.exp(-0.2)], rtol=1e-5)
@@ -187,15 +189,18 @@ def test_pdarts_narrows_and_drops_skips_out():
 
 
 def test_pdarts_ends_with_few_skips():
-    table = np.abs(random_alpha(2, EDGES, NUM_OPS))
-    table[:, :, SKIP] += 10
-    support, weights = limit_skips(table, NODES, 2, 1)
-    skips = (support % NUM_OPS == SKIP).sum((1, 2))
+    table = np.abs(random_alpha(2, EDGES, DARTS.num_ops))
+    skip = DARTS.operations.index(SKIP)
+    table[:, :, skip] += 10
+    support, weights = limit_skips(table, replace(DARTS, nodes=NODES), 1)
+    skips = (support % DARTS.num_ops == skip).sum((1, 2))
     assert skips.tolist() == [1, 4]
     # The strongest of the normal cell's four stays, since the weakest goes first.
-    picked = support[0] % NUM_OPS == SKIP
-    before, _ = strongest(jnp.asarray(table), NODES, 2)
-    assert weights[0][picked] == strongest(jnp.asarray(table), NODES, 2)[1][0].max()
+    picked = support[0] % DARTS.num_ops == skip
+    before, _ = strongest(jnp.asarray(table), replace(DARTS, nodes=NODES))
+    assert (
+        weights[0][picked] == strongest(jnp.asarray(table), replace(DARTS, nodes=NODES))[1][0].max()
+    )
     assert support[1].tolist() == before[1].tolist()
 
 
@@ -205,15 +210,15 @@ def test_random_genotypes_are_drawn_from_the_whole_space():
     for node in range(NODES):
         picks = np.asarray(arch.supports[:, :, node])
         assert np.all(picks[..., 0] != picks[..., 1])
-        assert set(picks.ravel().tolist()) == set(range(num_candidates(node)))
+        assert set(picks.ravel().tolist()) == set(range(DARTS.num_candidates(node)))
     assert np.all(method.network_inputs(arch)["coefficients"] == 1)
     with pytest.raises(ValueError, match=r"search.epochs 7 cannot be shared equally .* 2"):
         make("random", "search.epochs=7", "search.random.genotypes=2")
 
 
 def test_what_a_method_does_not_take():
-    with pytest.raises(ValueError, match=r"architecture.s is 3, but darts takes that many"):
-        make("darts", "architecture.s=3")
+    with pytest.raises(ValueError, match=r"space.s is 3, but darts takes that many"):
+        make("darts", "space.s=3")
     with pytest.raises(
         ConfigError, match=r"search.ista.recovery.every means nothing to search.method=darts"
     ):
@@ -229,11 +234,12 @@ def test_what_a_method_does_not_take():
         find_method("dart")
     regime = operations.REGIMES["search"]
     with pytest.raises(ValueError, match="operations see one in 4 of 6 channels"):
-        CellSpec(6, False, NODES, 2, regime, partial=4)
+        CellSpec(6, False, replace(DARTS, nodes=NODES), regime, partial=4)
     with pytest.raises(ValueError, match=r"4 channels, .* an even number of channels"):
-        CellSpec(4, True, NODES, 2, regime, partial=4)
+        CellSpec(4, True, replace(DARTS, nodes=NODES), regime, partial=4)
     assert set(METHODS) - {"ista"} == {
-        *("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "random")
+        *("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "random"),
+        *("gdas", "drnas"),
     }
 
 

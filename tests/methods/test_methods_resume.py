@@ -18,7 +18,7 @@ from istanas_jax.space.genotype import Genotype
 pytestmark = pytest.mark.slow
 
 SMALL = [
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=1",
     "train.cells=1",
     "search.epochs=2",

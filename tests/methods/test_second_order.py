@@ -33,7 +33,7 @@ class Toy:
 def test_second_order_gradient_against_finite_differences():
     """The gradient of L_val(w - xi (mu m + dL_train/dw + decay w), alpha), on two devices."""
     spec = str(ROOT / "configs" / "digits.py:tiny")
-    chosen = ("architecture.nodes=2", "search.method=darts_second_order")
+    chosen = ("space.nodes=2", "search.method=darts_second_order")
     chosen += ("search.weights.learning_rate=0.5",)
     config = load_config(spec, [f"--config.{each}" for each in chosen])
     method = SecondOrder(config, 10)

@@ -37,7 +37,7 @@ def check(counts: counting.Counts, made: Counter) -> None:
 
 def init_super(net: SuperNet, image_size: int):
     x = jnp.zeros((1, image_size, image_size, net.image_channels))
-    support = jnp.zeros((2, net.num_nodes, net.s), int)
+    support = jnp.zeros((2, net.space.nodes, net.space.most), int)
     return lambda key: net.init(key, x, support, jnp.ones(support.shape), train=False, dense=True)
 
 

@@ -16,7 +16,8 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space import genotype
-from istanas_jax.space.connections import edge_index, split_index
+from istanas_jax.space.connections import edge_index
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import ArchState, coefficients
 
 pytestmark = pytest.mark.slow
@@ -258,7 +259,7 @@ def test_coefficients(shared):
     tables = np.zeros((2, 14, 7), np.float32)
     ours = np.asarray(coefficients(arch))
     for t, j, k in product(range(2), range(4), range(2)):
-        predecessor, op = split_index(int(arch.support[t, j, k]))
+        predecessor, op = DARTS.split_index(int(arch.support[t, j, k]))
         tables[t, edge_index(j, predecessor), op] = ours[t, j, k]
     # Products of 7 numbers below 1 in float32.
     for table, cell_type in zip(tables, ("normal", "reduce"), strict=True):

@@ -131,7 +131,7 @@ def test_without_the_compiler_it_is_named():
 )
 def test_plan_for_two_gpus():
     command = [sys.executable, "-m", "istanas_jax", "plan", "--config", "digits:tiny"]
-    command += ["--config.architecture.nodes=2", "--config.search.cells=1"]
+    command += ["--config.space.nodes=2", "--config.search.cells=1"]
     command += ["--config.train.cells=1", "--topology", "rtx4090:2", "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

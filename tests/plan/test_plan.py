@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -18,8 +19,9 @@ from istanas_jax.plan import estimate, table
 from istanas_jax.schedules import memory
 from istanas_jax.schedules.outline import Outline
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 
-TINY = ["--config.architecture.nodes=2", "--config.search.cells=1", "--config.train.cells=1"]
+TINY = ["--config.space.nodes=2", "--config.search.cells=1", "--config.train.cells=1"]
 
 
 def check_estimates(measured):
@@ -56,7 +58,7 @@ def test_plan_of_a_run_on_four_devices():
     check_estimates(results["phases"])
     # Gradients and running statistics, of which there are fewer, are averaged over the chips.
     net = TargetNet(
-        genotype=random_genotype(0, num_nodes=2, s=2),
+        genotype=random_genotype(0, replace(DARTS, nodes=2, s=2)),
         classes=10,
         cells=1,
         channels=4,

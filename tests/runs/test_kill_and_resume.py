@@ -20,7 +20,7 @@ from istanas_jax.config.files import load_config
 pytestmark = pytest.mark.slow
 
 OVERRIDES = [
-    "--config.architecture.nodes=2",
+    "--config.space.nodes=2",
     "--config.search.cells=1",
     "--config.train.cells=1",
     "--config.search.epochs=5",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from places import ROOT
@@ -11,11 +12,12 @@ from istanas_jax.cli.main import main
 from istanas_jax.config.files import load_config
 from istanas_jax.schedules import retrain
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 
 
 @pytest.mark.slow
 def test_the_steps_asked_for_are_recorded(tmp_path, capsys):
-    config = retrain.config_for(tiny(), random_genotype(0, num_nodes=2).to_json())
+    config = retrain.config_for(tiny(), random_genotype(0, replace(DARTS, nodes=2)).to_json())
     with config.unlocked():
         config.log.profile = "1:3"
     retrain.run(config, tmp_path / "run")

@@ -18,7 +18,7 @@ from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
 
 ONE_STAGE = [
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=1",
     "train.cells=1",
     "search.epochs=2",

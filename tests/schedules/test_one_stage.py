@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -26,6 +27,7 @@ from istanas_jax.schedules.nets import target_net
 from istanas_jax.schedules.search import OneStageSearch
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,
@@ -38,7 +40,7 @@ from istanas_jax.training.states import Totals
 pytestmark = pytest.mark.slow
 KEPT = Coding(whole_distance=False)
 SMALL = [
-    "architecture.nodes=2",
+    "space.nodes=2",
     "search.cells=1",
     "train.cells=1",
     "search.epochs=4",
@@ -235,7 +237,7 @@ def test_switch_loses_nothing(joint, tmp_path):
 def test_switch_takes_the_weights_of_the_genotype(joint, tmp_path):
     """The last recovery may choose operations that were not in the state's support."""
     task, state = joint
-    genotype = random_genotype(1, num_nodes=2)
+    genotype = random_genotype(1, replace(DARTS, nodes=2))
     assert genotype != one_stage.Genotype.from_supports(*np.asarray(state.arch.support))
     with open_session(task.config, tmp_path / "run") as session:
         config, dataset = task.config, session.dataset
@@ -266,7 +268,7 @@ def test_nodes_that_never_rest_are_frozen_by_the_limit(tmp_path, monkeypatch, ca
 
 
 def _found():
-    genotype = random_genotype(0, num_nodes=2).to_dict()
+    genotype = random_genotype(0, replace(DARTS, nodes=2)).to_dict()
     return {"genotype": genotype, "coefficients": np.ones((2, 2, 2)).tolist(), "epochs": 4}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -20,6 +21,7 @@ from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.schedules.set_aside import set_aside_others
 from istanas_jax.schedules.training import TrainTask
 from istanas_jax.space.genotype import Genotype, random_genotype
+from istanas_jax.space.spaces import DARTS
 
 # Node 1 takes node 0 instead of c_{k-1}: the weights of the first fit the second.
 CELLS = [[[3, 10], [3, 10]], [[3, 10], [3, 17]]]
@@ -91,7 +93,7 @@ def test_more_searches_do_not_inherit_what_was_trained(
 
 def test_trainings_that_do_not_say_what_they_are_of(tmp_path):
     """In earlier versions the trained network tells or, if there is none, genotype.json."""
-    old, new = (random_genotype(seed, num_nodes=2) for seed in (0, 1))
+    old, new = (random_genotype(seed, replace(DARTS, nodes=2)) for seed in (0, 1))
     with open_session(tiny(), tmp_path) as session:
         (tmp_path / "checkpoints" / "retrain_1").mkdir(parents=True)
         results = {"seed": 0, "seconds": {"total": 1.0}, "test_accuracy": 0.5}
@@ -113,9 +115,11 @@ def test_trainings_that_do_not_say_what_they_are_of(tmp_path):
 def test_retraining_of_a_file_that_changed_is_refused(tmp_path):
     spec = tmp_path / "cells.json"
     config = retrain.config_for(tiny(), str(spec))
-    spec.write_text(random_genotype(1, num_nodes=2).to_json())
+    spec.write_text(random_genotype(1, replace(DARTS, nodes=2)).to_json())
     (tmp_path / "run").mkdir()
     Workdir(tmp_path / "run").write("config.json", json.loads(config.to_json_best_effort()))
-    Workdir(tmp_path / "run").write("genotype.json", random_genotype(0, num_nodes=2).to_dict())
+    Workdir(tmp_path / "run").write(
+        "genotype.json", random_genotype(0, replace(DARTS, nodes=2)).to_dict()
+    )
     with pytest.raises(WorkdirError, match=r"holds trainings of other cells than .*cells\.json"):
         retrain.run(config, tmp_path / "run")

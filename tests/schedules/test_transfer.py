@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from istanas_jax.data.preparation import Preparation
 from istanas_jax.networks.target_net import TargetNet, init_target
 from istanas_jax.runs.trained_network import Trained, load_trained, save_trained
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.training.optimizers import by_part
 
 TRANSFER = str(ROOT / "configs" / "transfer.py:tiny")
@@ -25,7 +27,7 @@ FROZEN = ["--config.train.transfer.stem_rate=0", "--config.train.transfer.cells_
 def folder(tmp_path_factory):
     """A run with a network for ten digits, and images of five of them."""
     folder = tmp_path_factory.mktemp("transfer")
-    net = TargetNet(random_genotype(0, num_nodes=2), 10, 1, 4, image_channels=1)
+    net = TargetNet(random_genotype(0, replace(DARTS, nodes=2)), 10, 1, 4, image_channels=1)
     variables = init_target(net, jax.random.key(7), 8)
     names = tuple(map(str, range(10)))
     save_trained(folder / "run", Trained(net, variables, Preparation(8, 1), (0.25,), (0.5,), names))

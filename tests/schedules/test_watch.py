@@ -11,10 +11,11 @@ from istanas_jax.networks.operations import REGIMES, weight_shapes
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.schedules import two_stage, watch
 from istanas_jax.schedules.search import Search
-from istanas_jax.space.connections import OPERATIONS, WEIGHT_FREE, weight_free
 from istanas_jax.space.genotype import load
+from istanas_jax.space.operations import find_operation
+from istanas_jax.space.spaces import DARTS
 
-SKIP, CONV = OPERATIONS.index("skip_connect"), OPERATIONS.index("sep_conv_3x3")
+SKIP, CONV = DARTS.operations.index("skip_connect"), DARTS.operations.index("sep_conv_3x3")
 OFF = watch.Rules(warning=0.6, weight_free=0, unchanged_epochs=0)
 
 
@@ -39,10 +40,10 @@ def through(sequence, rules):
 
 def test_weight_free_operations_have_no_weights_at_stride_1():
     """But for the scales of batch norms."""
-    for op in OPERATIONS:
+    for op in DARTS.operations:
         shapes = weight_shapes(op, 8, 1, REGIMES["search"])
-        assert (not shapes) == (op in WEIGHT_FREE)
-    assert [weight_free(cell) for cell in cells(5)] == [5, 0]
+        assert (not shapes) == find_operation(op).weight_free
+    assert [DARTS.weight_free(cell) for cell in cells(5)] == [5, 0]
 
 
 def test_growth_past_the_limit_is_said_once():
@@ -110,7 +111,7 @@ def test_a_stopped_search_ends_in_order(stopped, capsys):
     assert [row["unchanged_epochs"] for row in metrics] == [1, 2]
     replay = rows(folder, "replay.jsonl")
     for row in replay:
-        assert row["weight_free"] == list(map(weight_free, row["support"]))
+        assert row["weight_free"] == list(map(DARTS.weight_free, row["support"]))
         assert "percentile" not in row  # two nodes
     last = {key: metrics[-1][key] for key in ("weight_free_normal", "weight_free_reduction")}
     assert list(last.values()) == replay[-1]["weight_free"]

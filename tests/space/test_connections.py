@@ -1,13 +1,15 @@
 import re
+from dataclasses import replace
 
 import pytest
 
 from istanas_jax.space import connections
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, Connection
+from istanas_jax.space.connections import Connection
+from istanas_jax.space.spaces import DARTS
 
 
 def test_the_operations_are_those_of_the_paper():
-    assert OPERATIONS == (
+    assert DARTS.operations == (
         "max_pool_3x3",
         "avg_pool_3x3",
         "skip_connect",
@@ -16,27 +18,28 @@ def test_the_operations_are_those_of_the_paper():
         "dil_conv_3x3",
         "dil_conv_5x5",
     )
-    assert NUM_OPS == 7
-    assert set(connections.ALL_OPERATIONS) - set(OPERATIONS) == {"sep_conv_7x7", "conv_7x1_1x7"}
+    assert DARTS.num_ops == 7
 
 
 def test_flat_indices_agree_with_an_enumeration():
     """Candidates counted one by one: for every predecessor, every operation."""
     for node in range(6):
         candidates = [
-            (predecessor, op) for predecessor in range(node + 2) for op in range(len(OPERATIONS))
+            (predecessor, op)
+            for predecessor in range(node + 2)
+            for op in range(len(DARTS.operations))
         ]
-        assert connections.num_candidates(node) == len(candidates)
-        assert connections.max_candidates(node + 1) == len(candidates)
+        assert DARTS.num_candidates(node) == len(candidates)
+        assert replace(DARTS, nodes=node + 1).max_candidates == len(candidates)
         for flat, (predecessor, op) in enumerate(candidates):
-            assert connections.flat_index(predecessor, op) == flat
-            assert connections.split_index(flat) == (predecessor, op)
-            assert connections.connection(flat) == Connection(OPERATIONS[op], predecessor)
-            assert Connection(OPERATIONS[op], predecessor).flat == flat
+            assert DARTS.flat_index(predecessor, op) == flat
+            assert DARTS.split_index(flat) == (predecessor, op)
+            assert DARTS.connection(flat) == Connection(DARTS.operations[op], predecessor)
+            assert DARTS.flat(Connection(DARTS.operations[op], predecessor)) == flat
 
 
 def test_candidates_of_the_four_nodes():
-    assert [connections.num_candidates(node) for node in range(4)] == [14, 21, 28, 35]
+    assert [DARTS.num_candidates(node) for node in range(4)] == [14, 21, 28, 35]
 
 
 def test_edges_agree_with_an_enumeration():
@@ -50,16 +53,16 @@ def test_edges_agree_with_an_enumeration():
 def test_arithmetic_takes_arrays():
     np = pytest.importorskip("numpy")
     flat = np.arange(35).reshape(5, 7)
-    predecessor, op = connections.split_index(flat)
+    predecessor, op = DARTS.split_index(flat)
     np.testing.assert_array_equal(predecessor[:, 0], range(5))
     np.testing.assert_array_equal(op[0], range(7))
-    np.testing.assert_array_equal(connections.flat_index(predecessor, op), flat)
+    np.testing.assert_array_equal(DARTS.flat_index(predecessor, op), flat)
     nodes = np.array([0, 0, 1, 3])
     np.testing.assert_array_equal(
         connections.edge_index(nodes, np.array([0, 1, 2, 4])), [0, 1, 4, 13]
     )
-    np.testing.assert_array_equal(connections.num_candidates(nodes), [14, 14, 21, 35])
-    assert type(connections.connection(flat[2, 3]).predecessor) is int
+    np.testing.assert_array_equal(DARTS.num_candidates(nodes), [14, 14, 21, 35])
+    assert type(DARTS.connection(flat[2, 3]).predecessor) is int
 
 
 @pytest.mark.parametrize(
@@ -81,14 +84,14 @@ def test_reduction_and_auxiliary_positions(num_cells, reductions, auxiliary):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: connections.connection(-1), "flat index -1 is negative"),
+        (lambda: DARTS.connection(-1), "flat index -1 is negative"),
         (lambda: connections.reduction_cells(0), "the number of cells is 0, expected at least 1"),
         (lambda: connections.auxiliary_cell(-1), "the number of cells is -1, expected at least 1"),
         (lambda: connections.num_edges(0), "the number of nodes is 0, expected at least 1"),
-        (lambda: connections.max_candidates(0), "the number of nodes is 0, expected at least 1"),
         (
-            lambda: Connection("sep_conv_7x7", 0).flat,
-            "operation 'sep_conv_7x7' is not among the 7 candidates: " + ", ".join(OPERATIONS),
+            lambda: DARTS.flat(Connection("sep_conv_7x7", 0)),
+            "operation 'sep_conv_7x7' is not among the 7 candidates: "
+            + ", ".join(DARTS.operations),
         ),
     ],
 )

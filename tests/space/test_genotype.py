@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from places import SHARED
 
 from istanas_jax.space import genotype
-from istanas_jax.space.connections import ALL_OPERATIONS, OPERATIONS, Connection
+from istanas_jax.space.connections import Connection
 from istanas_jax.space.genotype import Genotype, GenotypeError
+from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.spaces import DARTS
 
 SHARED = SHARED / "genotypes.json"
 anytime = settings(deadline=None)
@@ -26,7 +28,7 @@ DARTS_V2_TEXT = (
 
 
 @st.composite
-def genotypes(draw, operations=ALL_OPERATIONS, all_nodes_in_concat=False):
+def genotypes(draw, operations=tuple(BY_NAME), all_nodes_in_concat=False):
     s = draw(st.integers(1, 3))
 
     def cell():
@@ -63,7 +65,7 @@ def test_text_round_trip(drawn):
 
 
 @anytime
-@given(genotypes(operations=OPERATIONS, all_nodes_in_concat=True))
+@given(genotypes(operations=DARTS.operations, all_nodes_in_concat=True))
 def test_supports_round_trip(drawn):
     assert Genotype.from_supports(*drawn.supports()) == drawn
 
@@ -146,9 +148,9 @@ def edited(path, value):
         ),
         (
             ("reduce", 4, 0),
-            "none",
-            "reduce cell, node 2, first connection: unknown operation 'none' "
-            f"(expected one of {', '.join(ALL_OPERATIONS)})",
+            "inception",
+            "reduce cell, node 2, first connection: unknown operation 'inception' "
+            f"(expected one of {', '.join(tuple(BY_NAME))})",
         ),
         (
             ("normal", 0),
@@ -166,11 +168,6 @@ def edited(path, value):
             ("normal",),
             [["skip_connect", 0]] * 7,
             "normal cell: a flat list has two connections per node, found 7 in all",
-        ),
-        (
-            ("reduce",),
-            [[["skip_connect", 0]] * 2, [["skip_connect", 0]] * 3],
-            "reduce cell, node 1: 3 connections, expected 2 as in node 0 of the normal cell",
         ),
         (
             ("reduce",),
@@ -204,7 +201,6 @@ def test_what_cannot_be_is_refused_with_its_place(path, value, sentence):
         ([[14, 0]], "normal cell, node 0: flat index 14 is out of range, expected 0 to 13"),
         ([[0, 1], [-1, 0]], "normal cell, node 1: flat index -1 is out of range, expected 0 to 20"),
         ([[0, 0.5]], "normal cell, node 0: flat index 0.5 is out of range, expected 0 to 13"),
-        ([[0, 1], [0]], "normal cell, node 1: 1 connections, expected 2 as in node 0"),
         ([], "normal cell: expected a non-empty list of nodes"),
     ],
 )

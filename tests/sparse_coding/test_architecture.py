@@ -1,5 +1,6 @@
 """The architecture's state against the paper's equations and the released code's numbers."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from istanas_jax.space import connections
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import (
     ArchState,
     Coding,
@@ -47,7 +49,7 @@ def per_node(arch: ArchState):
 def test_first_recovery(arch):
     assert arch.support.shape == (2, 4, 2)
     for (_, node), _, S, _, z in per_node(arch):
-        assert S.max() < connections.num_candidates(node)
+        assert S.max() < DARTS.num_candidates(node)
         assert set(np.argsort(-np.abs(z))[:2]) == set(S)
         assert np.abs(z[S[0]]) >= np.abs(z[S[1]])
 
@@ -187,14 +189,14 @@ def test_nan_in_b_is_not_certified(arch):
 
 
 def test_too_many_connections_are_refused():
-    with pytest.raises(ValueError, match="s = 36"):
-        init_architecture(jax.random.key(0), Coding(s=36), sigma=1e-3)
+    with pytest.raises(ValueError, match="keeps 36 connections"):
+        init_architecture(jax.random.key(0), Coding(space=replace(DARTS, s=36)), sigma=1e-3)
 
 
 def test_agrees_with_the_release(shared):
     """Coefficients from A, z, b and support, as the released code gives them."""
     arrays = np.load(shared / "parity" / "supernet_two_stage.npz")
-    n = connections.max_candidates(4)
+    n = replace(DARTS, nodes=4).max_candidates
     types = ("normal", "reduce")
 
     def stack(name):
@@ -219,6 +221,6 @@ def test_agrees_with_the_release(shared):
         table = np.zeros((14, 7))
         for node in range(4):
             for slot in range(2):
-                predecessor, op = connections.split_index(support[c, node, slot])
+                predecessor, op = DARTS.split_index(support[c, node, slot])
                 table[connections.edge_index(node, predecessor), op] = w[c, node, slot]
         np.testing.assert_allclose(table, arrays[f"coefficients/{cell_type}"], atol=1e-6)

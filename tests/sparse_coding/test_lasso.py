@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from istanas_jax.bench.recovery import oracle, top2
-from istanas_jax.space import connections
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding import lasso
 from istanas_jax.sparse_coding.lasso import solve_lasso
 
@@ -30,7 +30,7 @@ def kkt_float64(A, b, z) -> float:
 @pytest.mark.parametrize("scale", [1e-3, 1e-2, 1e-1, 1.0])
 @pytest.mark.parametrize("node", range(4))
 def test_equals_scikit_learn(scale, node):
-    n = connections.num_candidates(node)
+    n = DARTS.num_candidates(node)
     A, b = problems(node, 25, scale, n)
     code = jax.tree.map(np.asarray, solve(A, b))
     assert code.converged.all()
@@ -153,7 +153,7 @@ def test_soft_threshold():
 
 
 def test_measurement_matrices():
-    A = np.asarray(lasso.sample_measurement_matrices(jax.random.key(0), 4, 7))
+    A = np.asarray(lasso.sample_measurement_matrices(jax.random.key(0), DARTS, 7))
     assert A.shape == (2, 4, 7, 35)
     assert A.min() == 0
     assert A.max() < 1
@@ -161,12 +161,12 @@ def test_measurement_matrices():
         assert (A[:, node, :, :n] > 0).all()
         assert not A[:, node, :, n:].any()
     with pytest.raises(ValueError, match="m = 0 must be at least 1"):
-        lasso.sample_measurement_matrices(jax.random.key(0), 4, 0)
+        lasso.sample_measurement_matrices(jax.random.key(0), DARTS, 0)
 
 
 def test_columns_on_the_sphere():
     """Columns have length 1 and nearly every direction: their mean is short."""
-    A = lasso.sample_measurement_matrices(jax.random.key(0), 4, 28, columns="sphere")
+    A = lasso.sample_measurement_matrices(jax.random.key(0), DARTS, 28, columns="sphere")
     for node, n in enumerate((14, 21, 28, 35)):
         np.testing.assert_allclose(np.linalg.norm(A[:, node, :, :n], axis=1), 1, atol=1e-6)
         assert not np.asarray(A[:, node, :, n:]).any()

@@ -4,6 +4,7 @@ Most runs here are made up: what a driver would leave is written at once. One st
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 from study_configs import CONFIG, study_config
@@ -13,6 +14,7 @@ from istanas_jax.methods import METHODS
 from istanas_jax.runs.folder import WorkdirError
 from istanas_jax.runs.interrupts import Interrupted
 from istanas_jax.space.genotype import random_genotype
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
@@ -23,7 +25,7 @@ from istanas_jax.training.errors import TrainingError
 
 
 def genotype(seed=0):
-    return random_genotype(seed, num_nodes=2).to_dict()
+    return random_genotype(seed, replace(DARTS, nodes=2)).to_dict()
 
 
 def leave(folder, config, **files):
@@ -268,7 +270,7 @@ def test_curves(drivers, tmp_path):
 @pytest.mark.slow
 def test_a_real_study(tmp_path):
     """From images to the table, by the command; every trained network reads the test split once."""
-    small = ["architecture.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
+    small = ["space.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.one_stage=False", "study.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)"]
     given = ["--config", f"{CONFIG}:correlation_tiny", "--workdir", str(tmp_path / "s")]

@@ -192,7 +192,7 @@ def test_configs():
 
 def test_a_real_study(tmp_path):
     """From timing to the table, by the command; the cells are smaller than the judge knows."""
-    small = ["architecture.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
+    small = ["space.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.methods=('random',)", "study.trained.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)", "study.trained.random=0"]
     small += ["search.epochs=1", "search.random.genotypes=1", "train.epochs=1"]

@@ -1,5 +1,7 @@
 """Parts of a step against answers written by hand: ranks of labels, the norm that is clipped."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from istanas_jax.devices.parallel import AXIS
 from istanas_jax.methods.ista import Ista
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.variables import init_variables
-from istanas_jax.space.connections import max_candidates
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.sparse_coding.architecture import ArchState
 from istanas_jax.training.search_steps import _descend
 from istanas_jax.training.states import TrainState
@@ -63,10 +65,12 @@ def test_nan_is_no_hit_of_few_classes():
 )
 def test_what_stands_still_is_no_part_of_the_clipped_norm(frozen):
     """In Algorithm 2 scales and shifts of a node's operations are trained once it is frozen."""
-    net = SuperNet(classes=3, cells=1, channels=4, num_nodes=2, regime="one_stage")
+    net = SuperNet(
+        classes=3, cells=1, channels=4, space=replace(DARTS, nodes=2), regime="one_stage"
+    )
     # Node 0: sep_conv_3x3 of input 0, dil_conv_3x3 of input 1; node 1: operations 4 and 6 of 0.
     support = jnp.array([[[3, 7 + 5], [4, 6]]] * 2, jnp.int32)
-    n = max_candidates(2)
+    n = replace(DARTS, nodes=2).max_candidates
     arch = ArchState(
         b=jnp.ones((2, 2, 3)),
         A=jnp.ones((2, 2, 3, n)),

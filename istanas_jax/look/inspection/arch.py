@@ -10,15 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from istanas_jax.space.connections import CELL_TYPES, connection, num_candidates
+from istanas_jax.space.connections import CELL_TYPES
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS, Space
 from istanas_jax.training.replay_row import ReplayRow
 
 FIELDS = ("b", "A", "z", "support", "frozen")  # the arrays of an ArchState
 
 
 def describe_nodes(
-    arch: Mapping[str, np.ndarray], lam: float | None, replay: Replay | None = None
+    arch: Mapping[str, np.ndarray],
+    lam: float | None,
+    replay: Replay | None = None,
+    space: Space = DARTS,
 ) -> list[dict]:
     """Describe each node: b, z, connections (strongest first), how well z solves its LASSO.
 
@@ -26,13 +30,14 @@ def describe_nodes(
       arch: the arrays of an ArchState by name.
       lam: lambda; without it no residual can be computed.
       replay: what the run's replay log adds.
+      space: what flat indices mean.
     """
     nodes = []
     for c, cell in enumerate(CELL_TYPES):
         for j in range(arch["b"].shape[1]):
-            n = num_candidates(j)  # the rest is padding
+            n = space.num_candidates(j)  # the rest is padding
             b, A, z = arch["b"][c, j], arch["A"][c, j][:, :n], arch["z"][c, j][:n]
-            support = arch["support"][c, j]
+            support = arch["support"][c, j][: space.kept(j) if space.uneven else None]
             frozen = bool(arch["frozen"][c, j])
             nodes.append(
                 {
@@ -45,7 +50,7 @@ def describe_nodes(
                     "nonzero": int(np.count_nonzero(z)),
                     "support": support.tolist(),
                     "coefficients": coefficients(A, b, z, support).tolist(),
-                    "connections": [connection(flat)._asdict() for flat in support.tolist()],
+                    "connections": [space.connection(flat)._asdict() for flat in support.tolist()],
                     "kkt": None if lam is None else kkt_residual(A, b, z, lam),
                     "kkt_at_recovery": replay.kkt[c][j] if replay else None,
                 }
@@ -53,8 +58,8 @@ def describe_nodes(
     return nodes
 
 
-def genotype_of(support: Int[np.ndarray, "cells nodes s"]) -> Genotype:
-    return Genotype.from_supports(*support.tolist())
+def genotype_of(support: Int[np.ndarray, "cells nodes s"], space: Space) -> Genotype:
+    return Genotype.from_supports(*support.tolist(), space)
 
 
 def coefficients(

@@ -32,7 +32,8 @@ from istanas_jax.runs.folder import (
     phase_epochs,
 )
 from istanas_jax.runs.phases import Phase
-from istanas_jax.space.genotype_checks import suggest
+from istanas_jax.space.spaces import Space, read_space
+from istanas_jax.space.wording import suggest
 from istanas_jax.storage.checkpoint_files import CheckpointError, steps_in
 from istanas_jax.storage.files import write_whole
 
@@ -123,15 +124,15 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
     if all(x is not None for x in arch.values()):
         settings = checkpoint.config.get("search", {}).get("ista", {})
         lam = settings.get("lam")
-        replay = _replay(checkpoint)
+        replay, space = _replay(checkpoint), space_of(checkpoint)
         return {
             "source": "checkpoint",
-            "genotype": genotype_of(arch["support"]).to_dict(),
+            "genotype": genotype_of(arch["support"], space).to_dict(),
             "lambda": lam,
             "implicit": bool(settings.get("implicit")),
             "recovered_at_step": replay.step if replay else None,
             "uncertified": int(arrays["uncertified"]) if "uncertified" in arrays else None,
-            "nodes": describe_nodes(arch, lam, replay),
+            "nodes": describe_nodes(arch, lam, replay, space),
         }
     if "genotype" in checkpoint.about:
         return {"source": "checkpoint", "genotype": checkpoint.about["genotype"]}
@@ -144,6 +145,11 @@ def architecture(checkpoint: Checkpoint, arrays: Mapping[str, np.ndarray]) -> di
         search = checkpoint.file(Phase("search").file) or {}
         found["coefficients"] = search.get("coefficients")
     return found
+
+
+def space_of(checkpoint: Checkpoint) -> Space:
+    """The space that the checkpoint's run searches."""
+    return read_space(checkpoint.config.get("space") or {})
 
 
 def _replay(checkpoint: Checkpoint) -> Replay | None:

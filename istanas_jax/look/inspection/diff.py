@@ -16,6 +16,7 @@ from istanas_jax.look.inspection.contents import (
     norm,
     plain,
     short,
+    space_of,
     what,
 )
 from istanas_jax.look.inspection.files import Checkpoint, open_checkpoint
@@ -131,7 +132,7 @@ def _arch(checkpoint: Checkpoint) -> dict[str, np.ndarray] | None:
 def _cells(checkpoint: Checkpoint, arch: dict[str, np.ndarray] | None):
     """The normal and the reduction cell; None if they are not known."""
     if arch is not None:
-        genotype = genotype_of(arch["support"])
+        genotype = genotype_of(arch["support"], space_of(checkpoint))
     elif (found := architecture(checkpoint, {})) is not None:
         genotype = Genotype.from_dict(found["genotype"])
     else:

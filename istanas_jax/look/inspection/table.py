@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 from istanas_jax.look.ascii_cells import describe_cells, draw_cell, state_names
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER
-from istanas_jax.space.genotype import FIELDS, Genotype
+from istanas_jax.space.connections import NUM_INPUTS
+from istanas_jax.space.genotype import FIELDS, Genotype, in_order_of
 
 B_SHOWN = 7  # entries of b in a line
 # Groups of a few numbers that are told elsewhere, or are of no interest.
@@ -124,7 +124,7 @@ def _notes(found: dict, genotype: Genotype) -> list[list[list[str]]] | None:
         said = [[[f"{w:+.3g}" for w in node] for node in cell] for cell in found["coefficients"]]
     else:
         return None
-    return [[node[OTHER_ORDER] for node in cell] for cell in said]
+    return in_order_of(genotype, said)
 
 
 def _node_notes(node: dict) -> list[str]:

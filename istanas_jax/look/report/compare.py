@@ -103,13 +103,14 @@ def _results(runs: Sequence[Facts], names: Sequence[str]) -> Html:
 
 def _cells(runs: Sequence[Facts], names: Sequence[str]) -> Html:
     columns = []
+    operations = dict.fromkeys(op for run in runs for op in run.space.operations)
     for number, (run, name) in enumerate(zip(runs, names, strict=True)):
         if run.genotype is None:
             inside = [tag("p", "No architecture has been recovered yet.", class_="soft")]
         else:
             inside = cell_figures(run, prefix=f"run{number}-")
         columns.append(tag("div", tag("h3", named(number, name)), *inside))
-    return section("The cells", legend(), tag("div", *columns, class_="side"), id="cells")
+    return section("The cells", legend(operations), tag("div", *columns, class_="side"), id="cells")
 
 
 def _charts(runs: Sequence[Facts], names: Sequence[str]) -> list[dict]:

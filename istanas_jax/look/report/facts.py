@@ -17,6 +17,7 @@ from istanas_jax.runs.folder import (
     GENOTYPE,
     LOCK,
     METRICS,
+    OPERATION_TIMES,
     REPLAY,
     RESULT,
     SIZES,
@@ -27,6 +28,7 @@ from istanas_jax.runs.folder import (
 )
 from istanas_jax.runs.phases import Phase, name_in, part_of, without_stage
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import Space, read_space
 from istanas_jax.storage.checkpoint_files import CheckpointError, read_about
 from istanas_jax.storage.files import as_path, in_bucket
 from istanas_jax.training.replay_row import ReplayRow, genotype_of
@@ -50,8 +52,14 @@ class Facts:
     genotype: Genotype | None = None
     coefficients: list | None = None  # (cells, nodes, s), strongest first
     sizes: dict | None = None  # of the target net, see `schedules.results.sizes_of`
+    operations: dict | None = None  # their times, if `bench ops` left them in the folder
     versions: dict = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)  # about what could not be read
+
+    @property
+    def space(self) -> Space:
+        """The space that was searched; that of DARTS if the run says nothing about it."""
+        return read_space(self.config.get("space") or {})
 
     @property
     def schedule(self) -> str:
@@ -109,6 +117,7 @@ def gather(path: str | os.PathLike) -> Facts:
     sizes = _json(workdir, SIZES)
     if sizes and facts.genotype and sizes["genotype_hash"] == facts.genotype.digest:
         facts.sizes = sizes
+    facts.operations = _json(workdir, OPERATION_TIMES)
     return facts
 
 

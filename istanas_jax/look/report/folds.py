@@ -1,4 +1,5 @@
-"""The parts of a run's page that can be opened: genotype, commands, sizes, config, versions."""
+"""The parts of a run's page that can be opened: genotype, commands, sizes, times,
+config, versions."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ def all_folds(facts: Facts) -> list[Html]:
         folds.append(fold("Searches and seeds", searches, id="searches"))
     if facts.sizes:
         folds.append(fold("Size of each cell", _sizes(facts), id="sizes"))
+    if facts.operations:
+        folds.append(fold("Time of each operation", *_operations(facts), id="operations"))
     folds.append(fold("Config", *_config(facts), id="config"))
     folds.append(fold("Versions", _versions(facts), id="versions"))
     return folds
@@ -110,6 +113,29 @@ def _sizes(facts: Facts) -> Html:
     rows.append(["stem and classifier", *rest])
     rows.append(["in all", *(f"{whole:,}" for whole in wholes)])
     return table(["", "parameters", "multiply-adds an image"], rows, class_="numbers")
+
+
+def _operations(facts: Facts) -> list[Html]:
+    """What `bench ops` measured."""
+    measured = facts.operations
+    rows = []
+    for row in measured["rows"]:
+        cells = [row[key] for key in ("operation", "channels", "size", "stride", "edges")]
+        for way in ("forward", "both"):
+            share, ratio = row.get(f"{way}_share"), row.get(f"{way}_ratio")
+            cells.append(f"{row[f'{way}_ms']:.3f} ms")
+            cells.append("" if share is None else f"{100 * share:.0f} %")
+            cells.append("" if ratio is None else f"{ratio:.2f}")
+        rows.append(cells)
+    note = (
+        f"Each operation alone in training, {measured['batch']} images, on {measured['device']}. "
+        f"“of a copy” is the share of the memory's bandwidth, {measured['copy_gb_s']:.1f} GB/s; "
+        f"“/ PyTorch” is the time divided by PyTorch's ({measured['torch']})."
+    )
+    head = ["operation", "channels", "pixels", "stride", "edges"]
+    for way in ("forward", "with backward"):
+        head += [way, "of a copy", "/ PyTorch"]
+    return [tag("p", note, class_="soft"), table(head, rows, class_="numbers")]
 
 
 def _config(facts: Facts) -> list[Html]:

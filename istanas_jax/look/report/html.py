@@ -15,7 +15,6 @@ from typing import Any
 
 from istanas_jax import __version__
 from istanas_jax.look import colours
-from istanas_jax.space.connections import OPERATIONS
 
 SCRIPTS = ("charts.js", "replay.js", "page.js")
 # Colours of lines and runs, neighbours unlike each other.
@@ -82,10 +81,10 @@ def copyable(label: str, text: str, id: str) -> Html:
     return tag("div", head, tag("pre", text, id=id, tabindex="0"), class_="copyable")
 
 
-def legend() -> Html:
-    """The colours of the operations, those that a search chooses from."""
-    by_colour = {}
-    for operation in OPERATIONS:
+def legend(operations: Iterable[str]) -> Html:
+    """The colours of the operations that a search chooses from."""
+    by_colour: dict[str, list[str]] = {}
+    for operation in operations:
         by_colour.setdefault(colours.colour_of(operation), []).append(operation)
     items = [
         tag("li", tag("span", class_="swatch", style=f"background:{colour}"), " / ".join(names))

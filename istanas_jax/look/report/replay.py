@@ -19,6 +19,7 @@ from istanas_jax.runs import metrics
 from istanas_jax.runs.folder import REPLAY
 from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
 from istanas_jax.space.genotype import Genotype
+from istanas_jax.space.spaces import DARTS, Space
 from istanas_jax.training.replay_row import ReplayRow, missing_key
 
 MAX_FRAMES = 600  # per page
@@ -41,7 +42,8 @@ def read(workdir: epath.Path) -> dict[str, list[ReplayRow]]:
 class Drawings:
     """Cells that were drawn, each different one once."""
 
-    def __init__(self):
+    def __init__(self, space: Space = DARTS):
+        self.space = space
         self.numbers: dict[tuple[int, Picks], int] = {}
         self.texts: list[str] = []
         self.size = 0  # all of them together, in characters
@@ -53,7 +55,7 @@ class Drawings:
             self.numbers[key] = len(self.texts)
             # from_supports turns each node round: the drawing then has them in rising order again.
             support = [node[OTHER_ORDER] for node in picks]
-            genotype = Genotype.from_supports(support, support)
+            genotype = Genotype.from_supports(support, support, self.space)
             self.texts.append(drawing.cell_svg(genotype, CELL_TYPES[cell], inline=True))
             self.size += len(self.texts[-1])
         return self.numbers[key]
@@ -114,7 +116,8 @@ def _by_importance(rows: Sequence[ReplayRow]) -> Iterable[int]:
 
 
 def _picks(row: ReplayRow) -> tuple[Picks, ...]:
-    return tuple(tuple(tuple(sorted(node)) for node in cell) for cell in row["support"])
+    # A set: where nodes keep different numbers of connections, some repeat.
+    return tuple(tuple(tuple(sorted(set(node))) for node in cell) for cell in row["support"])
 
 
 def _frames(rows: Sequence[ReplayRow], drawings: Drawings) -> list[dict]:
@@ -177,7 +180,8 @@ def _sparse(z: Sequence[float]) -> list[float]:
 
 
 def _by_pick(support: Sequence[int], coefficients: Sequence[float]) -> list[float | None]:
-    return [_short(w, 4) for _, w in sorted(zip(support, coefficients, strict=True))]
+    first = dict(reversed(list(zip(support, coefficients, strict=True))))  # 0 where it repeats
+    return [_short(w, 4) for _, w in sorted(first.items())]
 
 
 def _short(value: Any, digits: int) -> float | None:

@@ -18,7 +18,9 @@ from istanas_jax.look.report.html import Html, fold, join, legend, page, section
 from istanas_jax.look.report.replay import Drawings, replays
 from istanas_jax.runs.folder import REPLAY, REPORT, SIZES, phase_epochs
 from istanas_jax.runs.progress import format_seconds
-from istanas_jax.space.connections import CELL_TYPES, OTHER_ORDER
+from istanas_jax.space.connections import CELL_TYPES
+from istanas_jax.space.genotype import in_order_of
+from istanas_jax.space.spaces import DARTS
 from istanas_jax.storage.files import as_path, write_whole
 
 SCHEDULES = {
@@ -42,7 +44,7 @@ def write(workdir: str | os.PathLike, out: str | os.PathLike | None = None) -> e
 
 
 def run_page(facts: Facts) -> str:
-    drawings = Drawings()
+    drawings = Drawings(facts.space)
     found, trouble = [], ""
     try:
         found = replays(facts.searches, drawings)
@@ -62,7 +64,7 @@ def run_page(facts: Facts) -> str:
     data = {
         "page": "run",
         "replays": found,
-        "operations": series.operations(),
+        "operations": series.operations(facts.space),
         "charts": series.charts(facts),
         "time": series.time(facts),
         "judge": about_the_judge(),
@@ -116,6 +118,10 @@ def headline(facts: Facts) -> list[tuple[str, str, str]]:
     if facts.sizes:
         adds = facts.sizes["multiply_adds"]
         entries.append(("multiply-adds", in_short(adds), f"{adds:,} an image"))
+        if found := facts.sizes.get("latency"):
+            batch = int(found["batch"])
+            note = f"for {batch} image{'s' * (batch != 1)}; {found['predicted_ms']:.3g} predicted"
+            entries.append(("latency", f"{found['measured_ms']:.3g} ms", note))
     elif facts.genotype is not None:
         entries.append(("multiply-adds", "unknown", f"there is no {SIZES} of these cells"))
     if facts.total_seconds is not None:
@@ -144,7 +150,8 @@ def in_a_sentence(facts: Facts) -> str:
         runs = search.get("runs", 1)
         limit = "up to " if facts.schedule == "one_stage" else ""
         searches = f"{runs} searches" if runs > 1 else "a search"
-        parts.append(f"{searches} of {limit}{search.get('epochs')} epochs")
+        where = "" if facts.space.name == DARTS.name else f" in the space {facts.space.name}"
+        parts.append(f"{searches} of {limit}{search.get('epochs')} epochs{where}")
     if training := config.get("train"):
         seeds = f" from {training['runs']} seeds" if training.get("runs", 1) > 1 else ""
         parts.append(
@@ -162,15 +169,18 @@ def cells_section(facts: Facts) -> Html:
         lead += " A line is as wide as its coefficient is large, dashed if it is negative."
     if facts.state in ("running", "stopped") and facts.result is None:
         lead += " As far as the run has come."
-    return section("The cells", legend(), *cell_figures(facts), id="cells", lead=lead)
+    return section(
+        "The cells", legend(facts.space.operations), *cell_figures(facts), id="cells", lead=lead
+    )
 
 
 def cell_figures(facts: Facts, prefix: str = "") -> list[Html]:
     """Both cells; `prefix` keeps ids apart on a page of several runs."""
-    pair = facts.coefficients or (None, None)
+    pair = (None, None)
+    if facts.coefficients:
+        pair = in_order_of(facts.genotype, facts.coefficients)
     figures = []
-    for cell_type, weights in zip(CELL_TYPES, pair, strict=True):
-        rows = None if weights is None else [row[OTHER_ORDER] for row in weights]
+    for cell_type, rows in zip(CELL_TYPES, pair, strict=True):
         svg = drawing.cell_svg(facts.genotype, cell_type, coefficients=rows, inline=True)
         cell = facts.genotype.normal if cell_type == "normal" else facts.genotype.reduce
         caption = tag("figcaption", tag("h3", f"{cell_type.capitalize()} cell"))
@@ -206,7 +216,9 @@ def _replay_section(facts: Facts, found: list[dict], drawings: Drawings) -> Html
         for number, text in enumerate(drawings.texts)
     ]
     player = tag("div", id="player")
-    return section("Replay", legend(), player, *templates, id="replay", lead=lead)
+    return section(
+        "Replay", legend(facts.space.operations), player, *templates, id="replay", lead=lead
+    )
 
 
 def _about_percentiles(found: list[dict]) -> str:

@@ -11,14 +11,14 @@ from istanas_jax.look import colours
 from istanas_jax.look.quantities import QUANTITIES
 from istanas_jax.look.report.facts import Facts
 from istanas_jax.runs.phases import name_in
-from istanas_jax.space.connections import OPERATIONS
+from istanas_jax.space.spaces import Space
 
 PURPOSES = ("compile", "data", "step", "recovery", "checkpoint", "evaluation", "log")
 
 
-def operations() -> list[dict[str, str]]:
-    """Name and colour of each candidate operation, by number."""
-    return [{"name": name, "colour": colours.colour_of(name)} for name in OPERATIONS]
+def operations(space: Space) -> list[dict[str, str]]:
+    """Name and colour of each operation of a space, by number."""
+    return [{"name": name, "colour": colours.colour_of(name)} for name in space.operations]
 
 
 def charts(facts: Facts) -> list[dict]:

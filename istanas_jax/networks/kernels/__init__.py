@@ -17,8 +17,9 @@ there) the shifted forms below are used. What makes them fast:
 """
 
 from istanas_jax.networks.kernels.depthwise import depthwise_conv
+from istanas_jax.networks.kernels.lanes import in_lanes
 from istanas_jax.networks.kernels.pooling import avg_pool, max_pool
 from istanas_jax.networks.kernels.sums import channel_sums
 from istanas_jax.networks.kernels.windows import fence
 
-__all__ = ["avg_pool", "channel_sums", "depthwise_conv", "fence", "max_pool"]
+__all__ = ["avg_pool", "channel_sums", "depthwise_conv", "fence", "in_lanes", "max_pool"]

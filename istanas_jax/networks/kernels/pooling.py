@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks.kernels import windows
 
 
@@ -35,8 +36,19 @@ def avg_pool(
 
 
 def _reduce_window(x, init, reducer, stride, window):
-    pad = [(0, 0), (window // 2, window // 2), (window // 2, window // 2), (0, 0)]
-    return lax.reduce_window(x, init, reducer, (1, window, window, 1), (1, stride, stride, 1), pad)
+    def reduced(x, axes):
+        sizes = [1, 1, 1, 1], [1, 1, 1, 1], [(0, 0)] * 4
+        for axis in axes:
+            for values, value in zip(sizes, (window, stride, (window // 2,) * 2), strict=True):
+                values[axis] = value
+        return lax.reduce_window(x, init, reducer, *sizes)
+
+    def batch_last(x):
+        # In this order the TPU's compiler keeps the layout of the convolutions around a pool;
+        # in the other it copies all that a branch of the super-net reads.
+        return jnp.moveaxis(reduced(jnp.moveaxis(x, 0, 3), (0, 1)), 3, 0)
+
+    return by_platform(x, default=lambda x: reduced(x, (1, 2)), tpu=batch_last)
 
 
 @cache

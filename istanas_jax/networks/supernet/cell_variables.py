@@ -11,16 +11,11 @@ from jaxtyping import Array, Float
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, init_stats, update_stats
 from istanas_jax.networks.cells import CellPlan
-from istanas_jax.networks.operations import MAX_NORMS, Weights
+from istanas_jax.networks.operations import Weights, max_norms
 from istanas_jax.networks.variables import declare_weights
-from istanas_jax.space.connections import (
-    NUM_OPS,
-    OPERATIONS,
-    num_edges,
-    num_predecessors,
-    stride_of,
-)
+from istanas_jax.space.connections import num_edges, num_predecessors, stride_of
 from istanas_jax.space.layers import NormRegime
+from istanas_jax.space.spaces import Space
 
 GROUP_NAMES = {False: ("edges",), True: ("edges_from_inputs", "edges_from_nodes")}
 
@@ -40,8 +35,7 @@ class CellSpec:
 
     channels: int
     reduction: bool
-    num_nodes: int
-    s: int
+    space: Space
     regime: NormRegime
     partial: int = 1  # operations see one channel in so many
     candidates: tuple[tuple[int, ...], ...] | None = None  # operation numbers per edge; None: all
@@ -56,6 +50,15 @@ class CellSpec:
                 f"operations see one in {self.partial} of {self.channels} channels, which must be "
                 f"{even} of channels"
             )
+
+    @property
+    def num_nodes(self) -> int:
+        return self.space.nodes
+
+    @property
+    def s(self) -> int:
+        """Slots of a node."""
+        return self.space.most
 
     @property
     def op_channels(self) -> int:
@@ -93,7 +96,7 @@ class CellSpec:
     @property
     def vector_size(self) -> int:
         """Length of the vector that holds the weights of the largest operation."""
-        sizes = (self.shapes(op, t).values() for op in OPERATIONS for t in self.strides)
+        sizes = (self.shapes(op, t).values() for op in self.space.operations for t in self.strides)
         return max(sum(map(math.prod, shapes)) for shapes in sizes)
 
 
@@ -120,7 +123,7 @@ class _EdgeGroup(nn.Module):
         stride, size = self.spec.strides[self.group], self.spec.num_sets(self.group)
         return {
             op: _Stacked(tuple(shapes.items()), (size,), name=op)()
-            for op in OPERATIONS
+            for op in self.spec.space.operations
             if (shapes := self.spec.shapes(op, stride))
         }
 
@@ -151,6 +154,7 @@ class SuperCell(nn.Module):
         for group, name in enumerate(GROUP_NAMES[plan.reduction]):
             setattr(self, name, _EdgeGroup(spec, group))
         edges, c, part = num_edges(spec.num_nodes), plan.channels, spec.op_channels
+        norms = max_norms(spec.space.operations)
         self.pre_moments = self.variable(
             "batch_stats", "pre_stats", lambda: jnp.stack([init_stats(1, c)] * 2)
         )
@@ -158,7 +162,8 @@ class SuperCell(nn.Module):
             "batch_stats",
             "stats",
             lambda: jnp.broadcast_to(
-                init_stats(MAX_NORMS, part)[None, None], (edges, NUM_OPS, MAX_NORMS, 2, part)
+                init_stats(norms, part)[None, None],
+                (edges, spec.space.num_ops, norms, 2, part),
             ),
         )
 

@@ -18,8 +18,8 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
 from istanas_jax.networks.supernet.cell_variables import CellSpec, CellVariables, output, preprocess
 from istanas_jax.networks.supernet.dynamic import make_slots
-from istanas_jax.space.connections import NUM_INPUTS, NUM_OPS, OPERATIONS, edge_index, num_edges
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.connections import NUM_INPUTS, edge_index, num_edges
+from istanas_jax.space.operations import find_operation
 
 
 class Mixture(NamedTuple):
@@ -53,7 +53,7 @@ def run_cell_dense(
 ):
     """Compute what `run_cell` does from all candidates; only statistics of the support move."""
     slots = make_slots(support, coefficients, spec)
-    table = jnp.zeros(cell.stats.shape[:2]).at[slots.edge, slots.op].set(slots.coefficient)
+    table = jnp.zeros(cell.stats.shape[:2]).at[slots.edge, slots.op].add(slots.coefficient)
     active = jnp.zeros(cell.stats.shape[:2], bool).at[slots.edge, slots.op].set(True)
     x0, x1, pre_stats = preprocess(cell, s0, s1, mode)
     nodes, batch = mix_all(cell, x0, x1, Mixture(table), spec=spec, mode=mode)
@@ -136,7 +136,7 @@ def _add_edges(total, edges: _Edges, candidates, rate, stride: int, spec: CellSp
     if candidates is None:
 
         def add(total, edge):
-            return _add_edge(total, edge, range(NUM_OPS), rate, stride, spec, mode)
+            return _add_edge(total, edge, range(spec.space.num_ops), rate, stride, spec, mode)
 
         return lax.scan(add, total, edges)
     seen = []
@@ -152,7 +152,7 @@ def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec
     x = edge.x[..., : spec.op_channels]
     moments = list(edge.stats)
     for n in candidates:
-        op = OPERATIONS[n]
+        op = spec.space.operations[n]
         run = partial(_weighted_op, op, key=edge.key, rate=rate, stride=stride, mode=mode)
         norms = operations.num_norms(op, stride, spec.regime)
         before, weights = edge.stats[n], edge.weights.get(op, {})
@@ -169,7 +169,7 @@ def _add_edge(total, edge: _Edges, candidates, rate, stride: int, spec: CellSpec
 def _weighted_op(op: str, x, weights, stats, weight, *, key, rate, stride: int, mode: Mode):
     """An operation's output times its weight, and the moments that it saw."""
     y, seen = operations.apply_op(op, x, weights, stats, stride=stride, mode=mode)
-    if rate is not None and BY_NAME[op].is_identity(stride):
+    if rate is not None and find_operation(op).is_identity(stride):
         kept = jax.random.bernoulli(key, 1 - rate, y.shape)
         y = jnp.where(kept, y / (1 - rate).astype(y.dtype), 0)
     return operations.weigh(weight, y), seen

@@ -25,15 +25,10 @@ from jaxtyping import Array, Float, Int
 from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
+from istanas_jax.networks.kernels import in_lanes
 from istanas_jax.networks.operations import Weights
 from istanas_jax.networks.supernet.cell_variables import CellSpec
-from istanas_jax.space.connections import (
-    NUM_INPUTS,
-    NUM_OPS,
-    OPERATIONS,
-    edge_index,
-    split_index,
-)
+from istanas_jax.space.connections import NUM_INPUTS, edge_index
 
 
 class Slots(NamedTuple):
@@ -51,7 +46,7 @@ def make_slots(
     support: Int[Array, "nodes s"], coefficients: Float[Array, "nodes s"], spec: CellSpec
 ) -> Slots:
     support, coefficients = jnp.asarray(support), jnp.asarray(coefficients)
-    predecessor, op = split_index(support)
+    predecessor, op = spec.space.split_index(support)
     node = lax.broadcasted_iota(support.dtype, support.shape, 0)
     if spec.reduction:
         group = (predecessor >= NUM_INPUTS).astype(support.dtype)
@@ -78,7 +73,7 @@ def pack_weights(
     vectors = jnp.zeros((slots.op.size, spec.vector_size))
     for group, by_op in enumerate(groups):
         for op, weights in by_op.items():
-            active = (slots.group == group) & (slots.op == OPERATIONS.index(op))
+            active = (slots.group == group) & (slots.op == spec.space.operations.index(op))
             names = spec.shapes(op, spec.strides[group])
             parts = [jnp.asarray(weights[name]).at[slots.place].get(mode="clip") for name in names]
             flat = jnp.concatenate([part.reshape(active.size, -1) for part in parts], 1)
@@ -141,16 +136,18 @@ def _forward(static, x0, x1, vectors, coefficients, slots, stats):
         slot = jax.tree.map(lambda x: x[t], slots)
 
         def branch(operation, group):
-            def run(carry):
-                node, batch = carry
-                x = _read(states, slot.predecessor, group)
-                y, moments = operation(x, vectors[t], stats[t])
-                node = node + operations.weigh(coefficients[t], y)
-                return node, lax.dynamic_update_index_in_dim(batch, moments, t, 0)
+            def run(images):
+                y, moments = operation(images[group], vectors[t], stats[t])
+                return operations.weigh(coefficients[t], y), moments
 
             return run
 
-        return _switch(slot, [branch(*b) for b in _operations(spec, mode)], carry)
+        def put(carry, result):
+            (node, batch), (y, moments) = carry, result
+            return node + in_lanes(y), lax.dynamic_update_index_in_dim(batch, moments, t, 0)
+
+        read = partial(_read, states, slot.predecessor)
+        return _switch(slot, spec, mode, branch, read, put, carry)
 
     def fill_node(j, carry):
         states, batch = carry
@@ -173,31 +170,39 @@ def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, we
     def undo_slot(n, carry):
         t = last - n
         slot = jax.tree.map(lambda x: x[t], slots)
-        grads = carry[0]
-        dnode = _read(grads, t // spec.s + NUM_INPUTS, len(grads) - 1)
+        dnode = _read(carry[0], t // spec.s + NUM_INPUTS, len(carry[0]) - 1)
 
         def branch(operation, group):
-            def run(carry):
-                grads, dvectors, dcoefficients = carry
-                x = _read(states, slot.predecessor, group)
+            def run(images):
+                x = images[group]
                 f = lambda x, v, w: operations.weigh(w, operation(x, v, stats[t])[0])  # noqa: E731
                 if weights_move:
                     _, vjp = jax.vjp(f, x, vectors[t], coefficients[t])
-                    dx, dvector, dcoefficient = vjp(dnode)
-                    dvectors = lax.dynamic_update_index_in_dim(dvectors, dvector, t, 0)
+                    dx, *others = vjp(dnode)
                 else:
                     _, vjp = jax.vjp(lambda x, w: f(x, vectors[t], w), x, coefficients[t])
-                    dx, dcoefficient = vjp(dnode)
-                dcoefficients = dcoefficients.at[t].set(dcoefficient)
-                total = _read(grads, slot.predecessor, group) + dx
-                return _write(grads, total, slot.predecessor, group), dvectors, dcoefficients
+                    dx, *others = vjp(dnode)
+                zeros = {other: jnp.zeros_like(image) for other, image in images.items()}
+                return zeros | {group: dx}, others
 
             return run
 
-        return _switch(slot, [branch(*b) for b in _operations(spec, mode)], carry)
+        def put(carry, result):
+            (grads, dvectors, dcoefficients), (dxs, others) = carry, result
+            if weights_move:
+                dvectors = lax.dynamic_update_index_in_dim(dvectors, others[0], t, 0)
+            dcoefficients = dcoefficients.at[t].set(others[-1])
+            for group, dx in dxs.items():
+                total = _read(grads, slot.predecessor, group) + dx
+                grads = _write(grads, total, slot.predecessor, group)
+            return grads, dvectors, dcoefficients
+
+        read = partial(_read, states, slot.predecessor)
+        return _switch(slot, spec, mode, branch, read, put, carry)
 
     inputs = jnp.zeros((NUM_INPUTS, *states[0].shape[1:]), dnodes.dtype)
     grads = (inputs, dnodes) if spec.reduction else (jnp.concatenate([inputs, dnodes]),)
+    grads = tuple(map(in_lanes, grads))
     start = (grads, jnp.zeros_like(vectors), jnp.zeros_like(coefficients))
     grads, dvectors, dcoefficients = lax.fori_loop(0, slots.op.size, undo_slot, start)
     return grads[0][0], grads[0][1], dvectors, dcoefficients
@@ -223,29 +228,37 @@ def _operations(spec: CellSpec, mode: Mode):
     return [
         (operation(op, stride), group)
         for group, stride in enumerate(spec.strides)
-        for op in OPERATIONS
+        for op in spec.space.operations
     ]
 
 
-def _switch(slot: Slots, branches, carry):
-    """carry -> branch(carry), for the branch of the slot.
+def _switch(slot: Slots, spec: CellSpec, mode: Mode, branch, read, put, carry):
+    """Run the slot's operation on the state that it reads, and put away what comes out.
 
-    On XLA's CPU backend each branch is a loop of one turn or none, which updates the carry in
-    place: with conditionals a cell takes a fifth longer and a quarter more memory.
+    Args:
+      branch: (operation, its group) -> (images by group -> result).
+      read: group -> the state that the slot reads, if its edge is in that group.
+      put: (carry, result) -> carry.
     """
-    number = slot.group * NUM_OPS + slot.op
+    listed = _operations(spec, mode)
+    number = slot.group * spec.space.num_ops + slot.op
 
     def as_loops(number, carry):
-        for n, branch in enumerate(branches):
-            _, carry = lax.while_loop(
-                lambda pending: pending[0],
-                lambda pending, branch=branch: (jnp.bool_(False), branch(pending[1])),
-                (number == n, carry),
-            )
+        # On XLA's CPU backend each branch is a loop of one turn or none, which updates the carry
+        # in place: with conditionals a cell takes a fifth longer and a quarter more memory.
+        for n, (operation, group) in enumerate(listed):
+
+            def turn(pending, operation=operation, group=group):
+                images = {group: read(group)}
+                return jnp.bool_(False), put(pending[1], branch(operation, group)(images))
+
+            _, carry = lax.while_loop(lambda pending: pending[0], turn, (number == n, carry))
         return carry
 
     def as_conditional(number, carry):
-        return lax.switch(number, branches, carry)
+        # Accelerators copy a buffer that a conditional reads or changes, so here it sees images.
+        images = {group: read(group) for group in range(len(spec.strides))}
+        return put(carry, lax.switch(number, [branch(*entry) for entry in listed], images))
 
     return by_platform(number, carry, cpu=as_loops, default=as_conditional)
 
@@ -259,7 +272,8 @@ def _first_states(spec: CellSpec, x0, x1):
     if spec.reduction:
         height, width = -(-height // 2), -(-width // 2)
     nodes = jnp.zeros((spec.num_nodes, batch, height, width, c), x0.dtype)
-    return (inputs, nodes) if spec.reduction else (jnp.concatenate([inputs, nodes]),)
+    states = (inputs, nodes) if spec.reduction else (jnp.concatenate([inputs, nodes]),)
+    return tuple(map(in_lanes, states))
 
 
 def _nodes(spec: CellSpec, states):
@@ -269,11 +283,11 @@ def _nodes(spec: CellSpec, states):
 def _read(states, state, group: int):
     if group == 1:
         state = state - NUM_INPUTS
-    return lax.dynamic_index_in_dim(states[group], state, 0, keepdims=False)
+    return in_lanes(lax.dynamic_index_in_dim(states[group], state, 0, keepdims=False))
 
 
 def _write(states, value, state, group: int):
     if group == 1:
         state = state - NUM_INPUTS
-    written = lax.dynamic_update_index_in_dim(states[group], value, state, 0)
+    written = in_lanes(lax.dynamic_update_index_in_dim(states[group], in_lanes(value), state, 0))
     return (*states[:group], written, *states[group + 1 :])

@@ -16,6 +16,7 @@ from dataclasses import replace
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -34,16 +35,18 @@ from istanas_jax.networks.supernet.cell_variables import (
 from istanas_jax.networks.supernet.dense import Mixture, run_cell_dense, run_cell_mixed
 from istanas_jax.networks.supernet.dynamic import make_slots, pack_weights, run_slots
 from istanas_jax.networks.target_net import cell_name
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, auxiliary_cell
+from istanas_jax.space.connections import auxiliary_cell
+from istanas_jax.space.spaces import DARTS, Space
 
 
 class SuperNet(nn.Module):
     """The network in search.
 
     Attributes:
+      space: what is searched.
       regime: "search" (two-stage: batch norms without scale and shift) or "one_stage".
       partial: operations see one channel in `partial`, the others pass by (PC-DARTS).
-      candidates: numbers of the operations that each cell type and edge has; None: all.
+      candidates: numbers of the operations that each cell type and edge has left; None: all.
       recompute: with a mixture, operations run again in the backward pass, to save memory.
       shared: an operation has one set of weights for all edges of a cell that have one stride.
       dtype: type of the activations; parameters and statistics are float32.
@@ -52,8 +55,7 @@ class SuperNet(nn.Module):
     classes: int
     cells: int
     channels: int
-    num_nodes: int = 4
-    s: int = 2
+    space: Space = DARTS
     stem: str = "cifar"
     regime: str = "search"
     auxiliary: bool = False
@@ -65,21 +67,20 @@ class SuperNet(nn.Module):
     shared: bool = False
 
     def spec(self, plan: CellPlan) -> CellSpec:
-        candidates = None if self.candidates is None else self.candidates[plan.reduction]
+        candidates = self.candidates or self.space.numbers
         return CellSpec(
             plan.channels,
             plan.reduction,
-            self.num_nodes,
-            self.s,
+            self.space,
             operations.REGIMES[self.regime],
             self.partial,
-            candidates,
+            candidates and candidates[plan.reduction],
             self.recompute,
             self.shared,
         )
 
     def plans(self) -> list[CellPlan]:
-        concat = (self.num_nodes, self.num_nodes)
+        concat = (self.space.nodes, self.space.nodes)
         return plan_cells(self.stem, self.cells, self.channels, concat)
 
     @nn.compact
@@ -106,6 +107,9 @@ class SuperNet(nn.Module):
           axis_name: pmapped axis over which batch statistics are shared, if any.
         """
         mode = Mode(train, axis_name)
+        if self.space.uneven and coefficients is not None:
+            kept = np.array([[self.space.kept(j)] for j in range(self.space.nodes)])
+            coefficients = jnp.where(np.arange(self.space.most) < kept, coefficients, 0)
         stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
         s0, s1 = stem(x.astype(self.dtype), mode)
         plans = self.plans()
@@ -123,7 +127,8 @@ class SuperNet(nn.Module):
             else:
                 run = run_cell_dense if dense else run_cell
                 choice = (support[cell_type], coefficients[cell_type])
-                spec = replace(spec, s=support.shape[-1])
+                if support.shape[-1] != spec.s:
+                    spec = replace(spec, space=replace(self.space, s=support.shape[-1]))
             s0, s1, moved = _run_stretch(run, variables, s0, s1, choice, spec, mode)
             if train and not self.is_initializing():
                 for i, stats in zip(stretch, moved, strict=True):
@@ -195,14 +200,14 @@ def keep_inactive(
     weights, norms = {}, {}
     for reduction in (False, True):
         regime = operations.REGIMES[net.regime]
-        spec = CellSpec(net.channels, reduction, net.num_nodes, net.s, regime, shared=net.shared)
+        spec = CellSpec(net.channels, reduction, net.space, regime, shared=net.shared)
         slots = make_slots(support[int(reduction)], jnp.zeros(support.shape[1:]), spec)
         for group, (name, edges) in enumerate(
             zip(GROUP_NAMES[reduction], spec.groups, strict=True)
         ):
             sets = spec.num_sets(group)
             at = jnp.where(slots.group == group, slots.place, sets)
-            table = jnp.zeros((sets, NUM_OPS), bool)
+            table = jnp.zeros((sets, net.space.num_ops), bool)
             weights[name] = norms[name] = table.at[at, slots.op].set(True, mode="drop")
             if frozen is not None and not net.shared:
                 nodes = jnp.array([node for node, _ in edges])
@@ -213,7 +218,7 @@ def keep_inactive(
         tables = norms if names and names[-1].startswith(("scale", "shift")) else weights
         for name, op in itertools.pairwise(names):
             if name in tables:
-                mask = tables[name][:, OPERATIONS.index(op)]
+                mask = tables[name][:, net.space.operations.index(op)]
                 return jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
         return new
 

@@ -12,13 +12,7 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.cells import operation_name
 from istanas_jax.networks.supernet.net import GROUP_NAMES, SuperNet
 from istanas_jax.networks.target_net import TargetNet, cell_name
-from istanas_jax.space.connections import (
-    OPERATIONS,
-    OTHER_ORDER,
-    edge_index,
-    split_index,
-    stride_of,
-)
+from istanas_jax.space.connections import OTHER_ORDER, edge_index, stride_of
 from istanas_jax.space.genotype import Genotype, Support
 
 Path = tuple[str, ...]
@@ -32,7 +26,7 @@ def static_net(net: SuperNet, supports: tuple[Support, Support]) -> TargetNet:
       supports: flat indices of each node, strongest first, of the normal and the reduction cell.
     """
     return TargetNet(
-        genotype=Genotype.from_supports(*supports),
+        genotype=Genotype.from_supports(*supports, net.space),
         classes=net.classes,
         cells=net.cells,
         channels=net.channels,
@@ -80,9 +74,9 @@ def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, 
         spec = net.spec(plan)
         for node, flat in enumerate(supports[int(plan.reduction)]):
             for k, number in enumerate(flat[OTHER_ORDER]):
-                predecessor, op = split_index(int(number))
-                name = operation_name(node, k)
-                yield cell_name(index), name, spec, node, predecessor, OPERATIONS[op], op
+                predecessor, op = net.space.split_index(int(number))
+                name, operation = operation_name(node, k), net.space.operations[op]
+                yield cell_name(index), name, spec, node, predecessor, operation, op
 
 
 def _active_params(net: SuperNet, supports) -> Iterator[tuple[Path, Path, int | None]]:

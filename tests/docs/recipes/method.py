@@ -8,7 +8,7 @@ from istanas_jax.config.files import ConfigError, load_config
 from istanas_jax.methods import METHODS, find_method, title_of
 
 CONFIG = str(Path("configs", "digits.py:tiny"))
-SMALL = ("architecture.nodes=2", "{}.cells=1", "{}.epochs=1", "{}.batch=16", "data.max_images=80")
+SMALL = ("space.nodes=2", "{}.cells=1", "{}.epochs=1", "{}.batch=16", "data.max_images=80")
 
 
 def config(*changes):

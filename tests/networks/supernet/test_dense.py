@@ -1,5 +1,6 @@
 """The dense cell against one that is computed edge by edge."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -13,7 +14,8 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
 from istanas_jax.networks.supernet.cell_variables import CellSpec
 from istanas_jax.networks.supernet.dense import Mixture, run_cell_mixed
-from istanas_jax.space.connections import NUM_OPS, OPERATIONS, edge_index
+from istanas_jax.space.connections import edge_index
+from istanas_jax.space.spaces import DARTS
 
 
 def naive_cell(cell, x, mixture, spec, mode):
@@ -28,8 +30,8 @@ def naive_cell(cell, x, mixture, spec, mode):
             stride, place = spec.strides[group], spec.groups[group].index((node, i))
             edge, h = edge_index(node, i), states[i]
             mixed = 0
-            for n in spec.candidates[edge] if spec.candidates else range(NUM_OPS):
-                op = OPERATIONS[n]
+            for n in spec.candidates[edge] if spec.candidates else range(DARTS.num_ops):
+                op = DARTS.operations[n]
                 weights = {m: w[place] for m, w in cell.groups[group].get(op, {}).items()}
                 norms = operations.num_norms(op, stride, spec.regime)
                 stats = cell.stats[edge, n, :norms]
@@ -54,14 +56,14 @@ def naive_cell(cell, x, mixture, spec, mode):
 def test_dense_cell_against_a_naive_one(option):
     """A reduction cell: both strides, and for PC-DARTS what passes by."""
     rng = np.random.default_rng(0)
-    some = tuple(tuple(sorted(rng.choice(NUM_OPS, 2, replace=False))) for _ in range(EDGES))
+    some = tuple(tuple(sorted(rng.choice(DARTS.num_ops, 2, replace=False))) for _ in range(EDGES))
     some = tuple(tuple(map(int, ops_)) for ops_ in some)
     options = {"partial": 2} if option == "partial" else {"candidates": some}
-    spec = CellSpec(4, True, NODES, 2, operations.REGIMES["search"], **options)
+    spec = CellSpec(4, True, replace(DARTS, nodes=NODES), operations.REGIMES["search"], **options)
     cell, mode = random_cell(spec, rng), Mode(True)
     x = jnp.asarray(rng.normal(size=(2, 4, 4, 3)), jnp.float32)
     mixture = Mixture(
-        jnp.asarray(rng.normal(size=(EDGES, NUM_OPS)), jnp.float32),
+        jnp.asarray(rng.normal(size=(EDGES, DARTS.num_ops)), jnp.float32),
         jnp.asarray(rng.normal(size=EDGES), jnp.float32) if option == "partial" else None,
     )
     run = jax.jit(partial(run_cell_mixed, spec=spec, mode=mode))
@@ -69,9 +71,9 @@ def test_dense_cell_against_a_naive_one(option):
     expected = naive_cell(cell, x, mixture, spec, mode)
     np.testing.assert_allclose(out, expected, atol=2e-5 * np.abs(expected).max())
     moved = np.any(np.asarray(stats != cell.stats), (2, 3, 4))
-    expected = np.zeros((EDGES, NUM_OPS), bool)
-    for edge, candidates in enumerate(spec.candidates or [range(NUM_OPS)] * EDGES):
+    expected = np.zeros((EDGES, DARTS.num_ops), bool)
+    for edge, candidates in enumerate(spec.candidates or [range(DARTS.num_ops)] * EDGES):
         expected[edge, list(candidates)] = True
     _, on_nodes = spec.groups  # an identity has no statistics
-    expected[[edge_index(*edge) for edge in on_nodes], SKIP] = False
+    expected[[edge_index(*edge) for edge in on_nodes], DARTS.operations.index(SKIP)] = False
     np.testing.assert_array_equal(moved, expected)

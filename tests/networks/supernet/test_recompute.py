@@ -1,5 +1,7 @@
 """Dense nets that run their operations again in the backward pass: equal gradients, less memory."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,17 +13,17 @@ from istanas_jax.networks.batch_norm import Mode
 from istanas_jax.networks.supernet.cell_variables import CellSpec
 from istanas_jax.networks.supernet.dense import Mixture, run_cell_mixed
 from istanas_jax.networks.supernet.net import SuperNet
-from istanas_jax.space.connections import NUM_OPS
+from istanas_jax.space.spaces import DARTS
 
 pytestmark = pytest.mark.slow
 
-DENSE = ("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts")
+DENSE = ("darts", "darts_second_order", "pc_darts", "snas", "nasp", "pdarts", "gdas", "drnas")
 
 
 def compiled_gradient(recompute: bool, cell, x, mixture, **options):
     """The gradient of a cell in all its inputs, and the cell's new statistics."""
     regime = operations.REGIMES["search"]
-    spec = CellSpec(4, False, NODES, 2, regime, recompute=recompute, **options)
+    spec = CellSpec(4, False, replace(DARTS, nodes=NODES), regime, recompute=recompute, **options)
 
     def loss(cell, x, table):
         parts = mixture._replace(table=table)
@@ -37,9 +39,12 @@ def test_equal_gradients_in_less_memory():
     (P-DARTS), the second time in the same places."""
     rng = np.random.default_rng(0)
     options = {"partial": 2}
-    cell = random_cell(CellSpec(4, False, NODES, 2, operations.REGIMES["search"], **options), rng)
+    cell = random_cell(
+        CellSpec(4, False, replace(DARTS, nodes=NODES), operations.REGIMES["search"], **options),
+        rng,
+    )
     x = jnp.asarray(rng.normal(size=(16, 16, 16, 3)), jnp.float32)
-    table, edges = rng.normal(size=(EDGES, NUM_OPS)), rng.normal(size=EDGES)
+    table, edges = rng.normal(size=(EDGES, DARTS.num_ops)), rng.normal(size=EDGES)
     drop = (jax.random.key(0), jnp.float32(0.4))
     mixture = Mixture(jnp.asarray(table, jnp.float32), jnp.asarray(edges, jnp.float32), drop)
     kept, again = (

@@ -1,5 +1,6 @@
 """Dynamic, static and dense are one network: equal losses, gradients and statistics."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -11,12 +12,12 @@ import pytest
 from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
 from istanas_jax.networks.supernet.static import merge_variables, select_variables, static_net
 from istanas_jax.networks.variables import init_variables
-from istanas_jax.space.connections import num_candidates
+from istanas_jax.space.spaces import DARTS
 
 pytestmark = pytest.mark.slow
 
 # A normal and two reduction cells of two nodes, whose second has inputs and a node before it.
-TINY = {"classes": 10, "cells": 3, "channels": 4, "num_nodes": 2}
+TINY = {"classes": 10, "cells": 3, "channels": 4, "space": replace(DARTS, nodes=2)}
 NETS = {
     "search": SuperNet(**TINY),
     "one_stage": SuperNet(**TINY, regime="one_stage"),
@@ -25,7 +26,7 @@ NETS = {
 
 def random_support(seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    nodes = [rng.choice(num_candidates(j % 2), 2, replace=False) for j in range(4)]
+    nodes = [rng.choice(DARTS.num_candidates(j % 2), 2, replace=False) for j in range(4)]
     return np.array(nodes, np.int32).reshape(2, 2, 2)
 
 

@@ -1,0 +1,102 @@
+"""The benchmarks of what things cost: they parse and dispatch, nothing else."""
+
+import sys
+from functools import partial
+
+from istanas_jax.cli.arguments import positive, seconds, show, size
+from istanas_jax.config.files import TRUST, load_config
+
+_say = partial(print, file=sys.stderr, flush=True)
+CIFAR = "configs/cifar10_two_stage.py"
+
+
+def add_commands(benchmarks) -> None:
+    """Add `bench ops` and `latency`."""
+    for add in (_add_ops, _add_latency):
+        add(benchmarks)
+
+
+def _add(benchmarks, name: str, run, summary: str, description: str, config: str = CIFAR):
+    """Add a benchmark; `config` is its default, which may be none."""
+    benchmark = benchmarks.add_parser(name, help=summary, description=description)
+    benchmark.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
+    benchmark.add_argument("--json", action="store_true", help="print one JSON line")
+    benchmark.set_defaults(run=run)
+    return benchmark
+
+
+def _add_ops(benchmarks) -> None:
+    ops = _add(
+        benchmarks,
+        "ops",
+        _ops,
+        "each operation alone: forward, backward, against a copy and against PyTorch",
+        "Times every operation of the search space by itself, forward and with its backward pass, "
+        "at each shape (channels, pixels, stride) that the config's search network has. Beside "
+        "each time: which share of the memory's bandwidth the operation uses, measured by a copy "
+        "in the same run (near 100 % there is nothing left to gain), and the time divided by that "
+        "of eager PyTorch where torch is installed. An operation that is far from both is the one "
+        f"to work on. Without --config: the operations of {CIFAR}.",
+        config="",
+    )
+    ops.add_argument("--batch", type=size("batch"), help="images; by default the config's")
+    ops.add_argument(
+        "--operations", default="", metavar="NAME,NAME", help="only these; by default all"
+    )
+    ops.add_argument(
+        "--seconds", type=seconds, metavar="S", help="how long each is timed; by default 0.2"
+    )
+    ops.add_argument(
+        "--workdir",
+        metavar="RUN",
+        help="measure the operations of the run in this folder, instead of --config, and leave "
+        "operations.json there: the run's report shows it",
+    )
+
+
+def _ops(args) -> int:
+    from istanas_jax.bench.costs import operations
+
+    if args.workdir and (args.config or args.overrides):
+        raise ValueError("bench ops takes --config or --workdir, whose run has a config, not both")
+    workdir = None
+    if args.workdir:
+        config, workdir = operations.config_of_run(args.workdir)
+    else:
+        config = load_config(args.config or CIFAR, args.overrides)
+    names = tuple(filter(None, args.operations.split(",")))
+    how = {"batch": args.batch, "only": names, "seconds": args.seconds}
+    results = operations.run(config, **how, say=_say)
+    if workdir:
+        operations.write(workdir, results)
+    return show(args, results, operations.table)
+
+
+def _add_latency(benchmarks) -> None:
+    latency = _add(
+        benchmarks,
+        "latency",
+        _latency,
+        "predicted against measured latency of networks, and whether a budget is kept",
+        "Times every operation at every shape of the config's target network, as a search with "
+        "search.ista.budget.max_latency_ms does, and predicts from that table how long networks of "
+        "random cells take to classify images; then times them too. Prints both and Spearman's "
+        "correlation of their ranks. Last, lets budgets choose cells and times what they chose. "
+        "Most of the time goes into compiling the networks.",
+        config=f"{CIFAR}:small",
+    )
+    latency.add_argument("--batch", type=size("batch"), default=1, help="images at once")
+    latency.add_argument("--nets", type=positive, default=20, help="networks of random cells")
+    latency.add_argument("--budgets", type=positive, default=3, help="cells that budgets choose")
+    latency.add_argument("--seed", type=int, default=0)
+    latency.add_argument(
+        "--seconds", type=seconds, metavar="S", help="how long each is timed; by default 0.2"
+    )
+
+
+def _latency(args) -> int:
+    from istanas_jax.bench.costs import latency
+
+    how = {"nets": args.nets, "budgets": args.budgets, "seed": args.seed, "seconds": args.seconds}
+    config = load_config(args.config, args.overrides)
+    return show(args, latency.run(config, batch=args.batch, **how, say=_say), latency.table)

@@ -1,0 +1,27 @@
+"""How images lie in a TPU's memory."""
+
+import jax
+from jax.experimental.layout import Layout, with_layout_constraint
+from jaxtyping import Array, Float
+
+from istanas_jax.devices.platforms import by_platform
+
+
+@jax.custom_vjp
+def in_lanes(x: Float[Array, "*stack B H W C"]) -> Float[Array, "*stack B H W C"]:
+    """Keep images, and their gradient, in the layout that the TPU's convolutions read and write.
+
+    There the lanes of a vector hold the batch, and the channels, of which there are few, lie above
+    it. Left alone, the compiler keeps what loops and conditionals carry with the channels in the
+    lanes, and copies all of it for every operation: a cell takes three times as long.
+    """
+    return by_platform(x, default=lambda x: x, tpu=_batch_in_lanes)
+
+
+def _batch_in_lanes(x):
+    stack = x.ndim - 4
+    batch, *image = range(stack, x.ndim)
+    return with_layout_constraint(x, Layout(major_to_minor=(*range(stack), *image, batch)))
+
+
+in_lanes.defvjp(lambda x: (in_lanes(x), None), lambda _, g: (in_lanes(g),))
