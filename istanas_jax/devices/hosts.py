@@ -19,6 +19,8 @@ LOST_AFTER = 30
 BEAT = 3  # seconds between two signs of life
 LOST = 75  # exit code: try again
 SIGNS = "istanas/alive/"
+FAREWELL = 5  # seconds that host 0 waits for others that end as well
+LEAVING = "istanas/leaving/"
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -63,7 +65,22 @@ def _leave(message: str, code: int) -> None:
     """Exit at once: an orderly exit would wait for hosts that do not answer."""
     print(f"istanas: host {global_state.process_id}: {message}", file=sys.stderr, flush=True)
     sys.stdout.flush()
+    if code != LOST:
+        _let_others_speak()
     os._exit(code)
+
+
+def _let_others_speak() -> None:
+    """Host 0 stays a moment: when it goes, jax ends the others in the middle of what they say."""
+    client, me = global_state.client, global_state.process_id
+    if client is None:
+        return
+    try:
+        client.key_value_set(f"{LEAVING}{me}", "", allow_overwrite=True)
+        for other in range(1, global_state.num_processes if me == 0 else 0):
+            client.blocking_key_value_get(f"{LEAVING}{other}", 1000 * FAREWELL)
+    except jax.errors.JaxRuntimeError:
+        pass  # an error of one host alone: the others go on until they miss it
 
 
 def _watch(over: threading.Event) -> None:
