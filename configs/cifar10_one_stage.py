@@ -3,7 +3,7 @@
     python -m istanas_jax run --config configs/cifar10_one_stage.py --workdir runs/one_stage
 
 The paper: 2.36 ± 0.06 % test error, 3.37 M parameters, 2.3 GPU-days in all on a GTX 1080Ti.
-Variants: `:small` is for a CPU, `:tiny` is a smoke run.
+Variants: `:small` is for a CPU, `:tpu` has bfloat16, `:tiny` is a smoke run.
 """
 
 from ml_collections import ConfigDict
@@ -35,7 +35,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96})  # supplement
     config.train.weights = paper.sgd(0.025, final_learning_rate=0.001)  # release
-    return paper.variant(config, variant, tiny=_tiny, small=_small)
+    return paper.variant(config, variant, tiny=_tiny, small=_small, tpu=paper.tpu)
 
 
 def _small(config: ConfigDict) -> None:

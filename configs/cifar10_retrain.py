@@ -4,7 +4,8 @@
         --workdir runs/retrain
 
 The paper: 2.54 ± 0.05 % test error for ISTA_twostage, 2.0 GPU-days on a GTX 1080Ti.
-Variants: `:one_stage` adds the batch norms of one-stage cells, `:tiny` is a smoke run.
+Variants: `:one_stage` adds the batch norms of one-stage cells, `:tpu` has bfloat16, `:tiny` is a
+smoke run.
 """
 
 from ml_collections import ConfigDict
@@ -21,7 +22,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.train = paper.target_network()
     config.train.update({"epochs": 600, "batch": 96, "runs": 1, "one_stage_norms": False})
     config.train.weights = paper.sgd(0.025)  # supplement
-    return paper.variant(config, variant, tiny=_tiny, one_stage=_one_stage)
+    return paper.variant(config, variant, tiny=_tiny, one_stage=_one_stage, tpu=paper.tpu)
 
 
 def _tiny(config: ConfigDict) -> None:

@@ -3,7 +3,8 @@
     python -m istanas_jax run --config configs/cifar10_two_stage.py --workdir runs/two_stage
 
 The paper: 2.54 ± 0.05 % test error, 3.32 M parameters; 0.05 GPU-days of search and 2.0 of
-retraining on a GTX 1080Ti. Variants: `:small` is for a CPU, `:tiny` a smoke run.
+retraining on a GTX 1080Ti. Variants: `:small` is for a CPU, `:tpu` has bfloat16, `:tiny` is a smoke
+run.
 """
 
 from ml_collections import ConfigDict
@@ -46,7 +47,7 @@ def get_config(variant: str = "") -> ConfigDict:
         }
     )
     config.train.weights = paper.sgd(0.025)  # supplement
-    return paper.variant(config, variant, tiny=_tiny, small=_small)
+    return paper.variant(config, variant, tiny=_tiny, small=_small, tpu=paper.tpu)
 
 
 def _small(config: ConfigDict) -> None:

@@ -3,7 +3,7 @@
     python -m istanas_jax run --config configs/imagenet_one_stage.py --workdir runs/imagenet
 
 The paper: 24.0 / 7.1 % top-1 / top-5 error, 5.65 M parameters, 638 M FLOPs, 4.2 days on eight
-GTX 1080Ti. Variant `:tiny` is a smoke run.
+GTX 1080Ti. Variants: `:tpu` has bfloat16, `:tiny` is a smoke run.
 """
 
 from ml_collections import ConfigDict
@@ -42,7 +42,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.train.weights = paper.sgd(
         0.5, learning_rate_schedule="linear", weight_decay=3e-5
     )  # supplement
-    return paper.variant(config, variant, tiny=_tiny)
+    return paper.variant(config, variant, tiny=_tiny, tpu=paper.tpu)
 
 
 def _tiny(config: ConfigDict) -> None:

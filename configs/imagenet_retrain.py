@@ -4,7 +4,7 @@
         --genotype ISTA_ImageNet --workdir runs/imagenet_retrain
 
 The paper: 24.0 / 7.1 % top-1 / top-5 error for ISTA_ImageNet, 25.1 / 7.7 % for ISTA_onestage.
-Variant `:tiny` is a smoke run.
+Variants: `:tpu` has bfloat16, `:tiny` is a smoke run.
 """
 
 from ml_collections import ConfigDict
@@ -37,7 +37,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.train.weights = paper.sgd(
         0.5, learning_rate_schedule="linear", warmup_epochs=5, weight_decay=3e-5
     )
-    return paper.variant(config, variant, tiny=_tiny)
+    return paper.variant(config, variant, tiny=_tiny, tpu=paper.tpu)
 
 
 def _tiny(config: ConfigDict) -> None:

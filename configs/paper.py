@@ -185,6 +185,13 @@ def variant(config: ConfigDict, name: str, **variants) -> ConfigDict:
     return config
 
 
+def tpu(config: ConfigDict) -> None:
+    """Ours: activations in bfloat16, the matrix unit's own type; weights and sums stay float32."""
+    for phase in ("search", "train"):
+        if phase in config:
+            config[phase].dtype = "bfloat16"
+
+
 def tiny_network(net: ConfigDict) -> None:
     """The smallest network that has every part: for smoke runs."""
     net.update({"cells": 3, "channels": 4, "epochs": 2, "batch": 16})

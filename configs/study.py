@@ -2,10 +2,10 @@
 
     python -m istanas_jax study correlation --config configs/study.py:correlation --workdir runs/tau
 
-Variants: `cost`, `correlation`, `accuracy`, `curves`, `quality` have the paper's sizes and are for
-an accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CPU within an hour
-(`quality_small`: six to eight), with `_tiny` they are smoke runs on digits. The paper: Tables 1 to
-4 and Figure 2; `quality` is ours.
+Variants: `cost`, `correlation`, `accuracy`, `suite`, `curves`, `quality` have the paper's sizes and
+are for an accelerator, as is `accuracy_imagenet`; with `_small` they end on a 2-core CPU within an
+hour (`quality_small`: six to eight), with `_tiny` they are smoke runs on digits. The paper: Tables
+1 to 4 and Figure 2; `suite` and `quality` are ours.
 
 All methods have the batch of ISTA-NAS, 256: where a dense super-net needs too much memory for it,
 `--config.search.microbatches=4` sees it in four pieces.
@@ -36,7 +36,7 @@ def get_config(variant: str = "correlation") -> ConfigDict:
         raise ValueError(f"no variant {variant!r}, there are: {there}, each with _small or _tiny")
     if size == "tiny":
         two, one = digits.get_config("tiny"), digits.get_config("one_stage_tiny")
-    elif variant == "quality_small":
+    elif variant in ("quality_small", "suite_small"):
         two, one = cifar10_two_stage.get_config("small"), cifar10_one_stage.get_config()
     else:
         two, one = cifar10_two_stage.get_config(), cifar10_one_stage.get_config()
@@ -52,7 +52,7 @@ def get_config(variant: str = "correlation") -> ConfigDict:
         _tiny(config)
     elif size == "imagenet":
         _imagenet(config)
-    if name in ("cost", "quality"):
+    if name in ("cost", "suite", "quality"):
         del config.one_stage
     return config
 
@@ -94,6 +94,19 @@ def _accuracy(config: ConfigDict) -> None:
     config.train.runs = 5  # supplement: mean and deviation
 
 
+def _suite(config: ConfigDict) -> None:
+    """All ours: spaces of RobustDARTS in which DARTS collapses."""
+    config.study.update(
+        {
+            "methods": ("ista", "darts"),
+            "spaces": ("s2", "s4"),
+            "one_stage": False,
+            "seeds": 3,
+            "cells": (),
+        }
+    )
+
+
 def _curves(config: ConfigDict) -> None:
     config.study.update({"methods": ("ista", "pc_darts", "darts"), "one_stage": True, "seeds": 1})
     config.data.holdout_fraction = 0.1  # ours: for accuracies of images that train nothing
@@ -119,6 +132,7 @@ STUDIES = {
     "cost": _cost,
     "correlation": _correlation,
     "accuracy": _accuracy,
+    "suite": _suite,
     "curves": _curves,
     "quality": _quality,
 }
@@ -136,6 +150,10 @@ def _imagenet(config: ConfigDict) -> None:
 def _small(config: ConfigDict) -> None:
     """All ours: a tenth of the steps of cifar10_two_stage.py:small, at ten times its rates."""
     name = config.study.name
+    if name == "suite":  # our search, on half of the images and with half of the channels
+        config.data.max_images = 10_000
+        config.search.channels = config.train.channels = 8
+        return
     config.study.methods = COMPARED
     if name == "cost":  # the paper's net: 8 cells, 16 channels
         config.study.update({"batches": (16, 64, 256), "steps": 5})
@@ -173,6 +191,8 @@ def _tiny(config: ConfigDict) -> None:
         config.study.update({"batches": (8, 16), "steps": 2})
         return
     config.study.seeds = 2
+    if config.study.name == "suite":
+        config.study.spaces = ("s2",)
     if config.study.name == "quality":
         config.study.update({"minutes": 0.05, "steps": 2})
         config.study.trained.update({"found": 1, "random": 1, "seeds": 1})

@@ -11,6 +11,7 @@ STUDIES = {
     "cost": "step time, memory and compile time of each method over batch sizes: Table 1",
     "correlation": "Kendall's tau of accuracy in search and after training: Table 2",
     "accuracy": "search and train with each method: error, size, cost: Tables 3 and 4",
+    "suite": "search and train with each method in each of several search spaces",
     "quality": "search for the same minutes with each method: are the cells better than random?",
     "curves": "accuracy over time, and how z comes to rest: Figure 2",
 }
@@ -23,10 +24,10 @@ was stopped or killed; more --config.study.methods and --config.study.seeds may 
 
 
 def add_commands(commands) -> None:
-    """Add `study cost`, `correlation`, `accuracy`, `quality` and `curves`."""
+    """Add one command for each study."""
     study = commands.add_parser(
         "study",
-        help="compare search methods: cost, correlation, accuracy, quality, curves",
+        help=f"compare search methods: {', '.join(STUDIES)}",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,11 +58,12 @@ def _cost(args, config) -> int:
 
 
 def _driver(name: str):
-    from istanas_jax.studies import accuracy, correlation, curves, quality
+    from istanas_jax.studies import accuracy, correlation, curves, quality, suite
 
     study = {
         "correlation": correlation.CorrelationStudy,
         "accuracy": accuracy.AccuracyStudy,
+        "suite": suite.SuiteStudy,
         "curves": curves.CurvesStudy,
         "quality": quality.QualityStudy,
     }[name]

@@ -168,10 +168,11 @@ TABLE = {
     "search.pdarts.max_skips": whole(0, 1000),
     "search.random.genotypes": whole(1, 100_000),
     #
-    "study.name": one_of("cost", "correlation", "accuracy", "curves", "quality"),
+    "study.name": one_of("cost", "correlation", "accuracy", "suite", "curves", "quality"),
     "study.one_stage": YES_OR_NO,
     "study.methods": each(METHOD),
     "study.cells": each(TEXT),
+    "study.spaces": each(TEXT),
     "study.seeds": whole(1, 10_000),
     "study.steps": whole(1, 10**6),
     "study.batches": each(whole(1, 1_048_576)),

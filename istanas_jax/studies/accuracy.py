@@ -68,9 +68,9 @@ class AccuracyStudy(RunStudy):
 
     def _run(self, folder: str, result: dict) -> dict:
         sizes = self.read(folder, SIZES)
-        seconds = {phase: spent["total"] for phase, spent in result["seconds"].items()}
+        spent = {phase: part["total"] for phase, part in result["seconds"].items()}
         # A run may hold several searches, of which one is used, and trainings, which are averaged.
-        training = seconds.get("retrain", seconds.get("train", 0.0)) / len(result["seeds"])
+        training = spent.get("retrain", spent.get("train", 0.0)) / len(result["seeds"])
         return {
             "folder": folder,
             "seeds": result["seeds"],
@@ -78,7 +78,7 @@ class AccuracyStudy(RunStudy):
             "test_top5_accuracy": result["test_top5_accuracy"],
             "parameters": result["parameters"],
             "multiply_adds": sizes and sizes["multiply_adds"],
-            "search_s": seconds.get("search"),
+            "search_s": spent.get("search"),
             "train_s": training,
             "percentile": percentile_of(result["genotype"]),
             "commit": self.commit(folder),
@@ -112,8 +112,8 @@ class AccuracyStudy(RunStudy):
             f"{row['trainings']}",
             percent(None if mean is None else 1 - mean, deviation),
             percent(None if top5 is None else 1 - top5),
-            *(_millions(row[key]) for key in ("parameters", "multiply_adds")),
-            *(_seconds(row[key]) for key in ("search_s", "train_s")),
+            *(millions(row[key]) for key in ("parameters", "multiply_adds")),
+            *(seconds(row[key]) for key in ("search_s", "train_s")),
             "-" if row["percentile"] is None else f"{row['percentile']:.1f}",
             *(row["paper"] or ["-"] * 4),
         ]
@@ -146,9 +146,9 @@ def _runs(results: dict) -> str:
     )
 
 
-def _millions(value: float | None) -> str:
+def millions(value: float | None) -> str:
     return "-" if value is None else f"{value / 1e6:.3f} M"
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
     return "-" if value is None else format_seconds(value)

@@ -35,8 +35,8 @@ class StudyDir(Workdir):
     """A study's folder: not itself a run, and one to which methods and seeds may be added."""
 
     config_file = "study_config.json"
-    free = (*FREE, "study.methods", "study.seeds", "study.one_stage", "study.batches",
-            "study.cells", "study.resamples", "study.trained.")  # fmt: skip
+    free = (*FREE, "study.methods", "study.spaces", "study.seeds", "study.one_stage",
+            "study.batches", "study.cells", "study.resamples", "study.trained.")  # fmt: skip
 
     def read(self, name: str) -> Any:
         """The object in a JSON file; a study's config may have its name under the earlier key."""

@@ -5,6 +5,7 @@ from collections import Counter
 from ml_collections import ConfigDict
 
 from istanas_jax.space import genotype
+from istanas_jax.space.spaces import read_space
 
 
 def check_study(settings: ConfigDict) -> None:
@@ -12,16 +13,21 @@ def check_study(settings: ConfigDict) -> None:
 
     Single values are checked where configs are: `config.bounds`.
     """
-    for method, times in Counter(settings.methods).items():
-        if times > 1:
-            raise ValueError(f"study.methods names {method!r} {times} times: once is enough")
+    for key in ("methods", "spaces"):
+        for name, times in Counter(settings.get(key, ())).items():
+            if times > 1:
+                raise ValueError(f"study.{key} names {name!r} {times} times: once is enough")
+    for space in settings.get("spaces", ()):
+        read_space({"name": space})
     if settings.name == "quality" and "pdarts" in settings.methods:
         raise ValueError("study.methods names pdarts, whose stages study quality cannot time")
     for cell in settings.get("cells", ()):
         genotype.load(cell)
     parts = [settings.methods, settings.get("one_stage"), settings.get("cells")]
-    if not any(parts) or ("batches" in settings and not settings.batches):
+    lists = {"batches": "the batch sizes", "spaces": "the search spaces"}
+    lists = {key: words for key, words in lists.items() if key in settings}
+    if not any(parts) or not all(settings[key] for key in lists):
         raise ValueError(
             "the study has nothing to do: study.methods names the methods to compare"
-            + (", study.batches the batch sizes" if "batches" in settings else "")
+            + "".join(f", study.{key} {words}" for key, words in lists.items())
         )

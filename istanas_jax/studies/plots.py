@@ -51,7 +51,7 @@ def dots(rows: Rows, path: str | os.PathLike) -> None:
                 color=COLOURS[number % len(COLOURS)],
                 marker="os^DvPX*"[number // len(COLOURS) % 8],
                 s=22,
-                label=title_of(row["method"]),
+                label=row.get("label") or title_of(row["method"]),
             )
         axes.set_xlabel("parameters (million)")
         axes.set_ylabel("test error (%)")

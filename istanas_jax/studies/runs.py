@@ -123,14 +123,19 @@ class RunStudy(Study):
 
     def two_stage(self, method: str, number: int) -> Job:
         """A job that follows the paper: `search.runs` searches, the best of them trained."""
-        name = f"{method}_{number}"
-        config = self.two_stage_config(method, number)
+        return self.two_stage_job(
+            f"{method}_{number}", self.two_stage_config(method, number), number
+        )
+
+    def two_stage_job(self, name: str, config: ConfigDict, number: int) -> Job:
+        """A job that is the two-stage run of a config, in a folder of this name."""
 
         def done() -> bool:
             searches = (self.read(name, RESULT) or {"search": ()})["search"]
             return len(searches) == config.search.runs and self._trained(name, number)
 
-        return Job(name, f"run {method}", done, lambda: two_stage.run(config, self.folder / name))
+        group = f"run {config.search.method}"
+        return Job(name, group, done, lambda: two_stage.run(config, self.folder / name))
 
     def cell(self, genotype: str, number: int) -> Job:
         """A job that trains a given cell."""

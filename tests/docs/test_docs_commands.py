@@ -17,6 +17,7 @@ import pytest
 import tensorflow_datasets as tfds
 from documents import commands_in, documents
 from places import ROOT
+from tiny_space import TINY_SPACE_FLAGS
 
 from istanas_jax.cli.main import main
 
@@ -33,9 +34,8 @@ class Way(NamedTuple):
 
 
 AS_TYPED = Way()
-NODES = "--config.space.nodes=2"
-SMALL = f"{NODES} --config.search.cells=1 --config.train.cells=1"
-ONE_STAGE = f"{NODES} --config.search.cells=1 --config.train.cells=1"
+SPACE = " ".join(TINY_SPACE_FLAGS)
+SMALL = f"{SPACE} --config.search.cells=1 --config.train.cells=1"
 CIFAR = "--config.data.dir=data"
 NO_HEADS = "--config.search.auxiliary_weight=0.0 --config.train.auxiliary_weight=0.0"
 STUDY = f"{SMALL} --config.study.methods=('ista',) --config.study.seeds=1"
@@ -64,7 +64,7 @@ WAYS = {
     "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
     "python -m istanas_jax run --config cifar10_two_stage --workdir runs/two_stage": REHEARSED,
     "python -m istanas_jax run --config cifar10_one_stage --workdir runs/one_stage": Way(
-        "tiny", f"{ONE_STAGE} {NO_HEADS} {CIFAR}"
+        "tiny", f"{SMALL} {NO_HEADS} {CIFAR}"
     ),
     "python -m istanas_jax retrain --config cifar10_retrain --genotype PC_DARTS_cifar "
     "--workdir runs/cell": REHEARSED,
@@ -90,6 +90,9 @@ WAYS = {
     "--workdir runs/tau": Way("correlation_tiny", STUDY),
     "python -m istanas_jax study accuracy --config study:accuracy_small "
     "--workdir runs/accuracy": Way("accuracy_tiny", STUDY),
+    "python -m istanas_jax study suite --config study:suite_small --workdir runs/suite": Way(
+        "suite_tiny", STUDY
+    ),
     "python -m istanas_jax study curves --config study:curves_small --workdir runs/curves": Way(
         "curves_tiny", STUDY
     ),

@@ -21,6 +21,7 @@ CONFIGS = [
     "images.py",
     "transfer.py",
     "study.py",
+    "study.py:suite",
 ]
 # With a folder, so that the name of a file in a config or a command is not meant.
 NAMED = re.compile(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)(?:: ([\w, ]+))?`")

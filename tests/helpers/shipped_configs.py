@@ -9,17 +9,27 @@ from istanas_jax.config.files import load_config
 from istanas_jax.methods import METHODS
 
 FOLDER = ROOT / "configs"
+FOR_TPUS = (
+    "cifar10_one_stage",
+    "cifar10_retrain",
+    "cifar10_two_stage",
+    "imagenet_one_stage",
+    "imagenet_retrain",
+)
 VARIANTS = {
     "baselines": ["darts_tiny", *(method for method in METHODS if method != "ista")],
+    **{name: ["", "tiny", "tpu"] for name in FOR_TPUS},
     "digits": ["", "tiny", "one_stage", "one_stage_tiny"],
     "study": [
         "cost",
         "correlation",
         "accuracy",
+        "suite",
         "curves",
         "quality",
         "accuracy_imagenet",
         "curves_small",
+        "suite_small",
     ],
 }
 SHARED = ("__init__", "paper", "methods")  # by the configs

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from study_configs import CONFIG, study_config
+from tiny_space import TINY_SPACE
 
 from istanas_jax.cli.main import main
 from istanas_jax.methods import METHODS
@@ -19,6 +20,7 @@ from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
 from istanas_jax.studies.curves import CurvesStudy
+from istanas_jax.studies.suite import SuiteStudy
 from istanas_jax.training.errors import TrainingError
 
 # Folders of made-up runs.
@@ -104,6 +106,7 @@ def text(folder):
     return (folder / "study.md").read_text()
 
 
+@pytest.mark.slow
 def test_correlation_goes_on_and_grows(drivers, tmp_path):
     done, trouble = drivers
     folder = tmp_path / "study"
@@ -230,6 +233,41 @@ def test_accuracy(drivers, tmp_path):
     assert done == ["random_0", "ista_0", "random_1", "ista_1"]
 
 
+def test_suite(drivers, tmp_path):
+    done, _ = drivers
+    overrides = ("study.spaces=('s2','s4')", "study.methods=('ista','random')", "study.seeds=1")
+    results = SuiteStudy(study_config("suite_tiny", *overrides), tmp_path).run()
+    assert done == ["s2_ista_0", "s2_random_0", "s4_ista_0", "s4_random_0"]
+    asked = json.loads((tmp_path / "s4_ista_0" / "config.json").read_text())
+    assert asked["space"]["name"] == "s4"
+    normal, reduction = (
+        sum(op in ("max_pool_3x3", "avg_pool_3x3", "skip_connect") for op, _ in genotype()[cell])
+        for cell in ("normal", "reduce")
+    )
+    for row in results["rows"]:
+        assert row["weight_free"] == [normal, reduction]
+    shown = text(tmp_path)
+    assert f"| s4 | random search | 1 | 80.00 | {normal:.1f} | {reduction:.1f} | 0.001 M |" in shown
+    assert f"| s2_ista_0 | 0 | 80.00 | {normal} + {reduction} | 1,000 | abc |" in shown
+    done.clear()
+    more = ("study.spaces=('s2','s4','s1')", *overrides[1:])
+    SuiteStudy(study_config("suite_tiny", *more), tmp_path).run()
+    assert done == ["s1_ista_0", "s1_random_0"]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "sentence"),
+    [
+        ("('s2','s2')", "study.spaces names 's2' 2 times: once is enough"),
+        ("('s9',)", "unknown space 's9', there are: darts, "),
+        ("()", "nothing to do: .*, study.spaces the search spaces"),
+    ],
+)
+def test_spaces_of_a_suite(spaces, sentence, tmp_path):
+    with pytest.raises(ValueError, match=sentence):
+        SuiteStudy(study_config("suite_tiny", f"study.spaces={spaces}"), tmp_path)
+
+
 def test_no_search_is_counted_twice(tmp_path):
     """Nor when more seeds or more searches are asked for later."""
     searches = set()
@@ -270,7 +308,7 @@ def test_curves(drivers, tmp_path):
 @pytest.mark.slow
 def test_a_real_study(tmp_path):
     """From images to the table, by the command; every trained network reads the test split once."""
-    small = ["space.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
+    small = [*TINY_SPACE, "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.one_stage=False", "study.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)"]
     given = ["--config", f"{CONFIG}:correlation_tiny", "--workdir", str(tmp_path / "s")]
