@@ -28,7 +28,7 @@ from istanas_jax.training import streams
 from istanas_jax.training.states import TrainState
 
 Alpha = Float[Array, "types edges ops"]
-Exists = Bool[Array, "types edges ops"]
+Exists = Bool[Array, "types edges ops"] | bool
 
 
 class DrNas(TableMethod):
@@ -65,8 +65,9 @@ class DrNas(TableMethod):
         """Adam on the gradient of the loss plus that of the distance from Dir(1)."""
         distance, scale = DISTANCES[self.settings.distance], self.settings.distance_scale
 
-        def add(gradients, alpha):
-            pull = jax.grad(distance)(alpha, self.trained(self.exists))
+        def add(gradients, trainable):
+            exists = True if self.exists.all() else self.trained(self.exists)
+            pull = jax.tree.map(lambda alpha: jax.grad(distance)(alpha, exists), trainable)
             return optax.tree_utils.tree_add_scale(gradients, scale, pull)
 
         return optax.chain(optax.stateless(add), super().adam())
@@ -89,7 +90,7 @@ def divergence(alpha: Alpha, exists: Exists) -> Float[Array, ""]:
     beta = concentration(alpha)
     total = beta.sum(-1, keepdims=True, where=exists)
     terms = (beta - 1) * (digamma(beta) - digamma(total)) - gammaln(beta)
-    entries = exists.sum(-1).astype(beta.dtype)
+    entries = jnp.broadcast_to(exists, beta.shape).sum(-1).astype(beta.dtype)
     return jnp.sum(gammaln(total[..., 0]) - gammaln(entries)) + jnp.sum(terms, where=exists)
 
 
