@@ -72,6 +72,7 @@ def test_network_of_a_run(example):
     assert logits.shape == (3, 10)
 
 
+@pytest.mark.slow
 def test_recover_z_is_the_lasso():
     rng = np.random.default_rng(3)
     A, b, lam = rng.uniform(size=(7, 21)), 0.1 * rng.standard_normal(7), 1e-4

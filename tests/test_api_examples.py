@@ -37,6 +37,7 @@ def runs(tmp_path, monkeypatch):
     ista.run_schedule("digits", "runs/digits")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name, runs):
     options = doctest.NORMALIZE_WHITESPACE

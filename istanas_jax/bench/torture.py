@@ -25,7 +25,8 @@ from istanas_jax.runs.phases import Phase
 ROOT = Path(__file__).parent.parent.parent
 SCHEDULES = {"two_stage": "digits.py:tiny", "one_stage": "digits.py:one_stage_tiny"}
 EVERY = 7  # steps between two checkpoints: other moments than the ends of epochs
-COMMON = {"space.nodes": 2, "search.cells": 1, "checkpoint.every_steps": EVERY,
+COMMON = {"space.nodes": 2, "space.operations": ("max_pool_3x3", "skip_connect", "sep_conv_3x3"),
+          "search.cells": 1, "checkpoint.every_steps": EVERY,
           "checkpoint.keep_last": 3}  # fmt: skip
 OVERRIDES = {
     "two_stage": {"search.epochs": 4, "train.cells": 1, "train.epochs": 3},

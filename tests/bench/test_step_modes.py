@@ -19,6 +19,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_runs_the_genotype_in_its_way(mode):
     task = mode_task(load_config("digits:tiny", ["--config.space.nodes=4"]), CELLS, mode=mode)

@@ -38,6 +38,7 @@ def steps(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_damages(steps):
     seed = random.randrange(10_000)
     rows = damage.run(steps, 200, random.Random(seed), print)

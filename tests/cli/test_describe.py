@@ -15,6 +15,7 @@ from istanas_jax.space import genotype
 SMALL = ["--channels", "4", "--cells", "3", "--classes", "3"]
 
 
+@pytest.mark.slow
 def test_describe_prints_one_json_line(capsys):
     assert main(["describe", "ISTA_twostage", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)

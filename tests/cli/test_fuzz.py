@@ -93,6 +93,7 @@ WORDS = st.one_of(
 TYPED = st.one_of(NUMBERS.map(str), NUMBERS.map(repr), WORDS)
 
 
+@pytest.mark.slow
 @cases("overrides")
 @given(
     chosen=st.lists(st.tuples(st.sampled_from(KEYS), TYPED), min_size=1, max_size=3),
@@ -155,6 +156,7 @@ def damaged(content: bytes, draw, *, lines: bool = False) -> bytes:
     )
 
 
+@pytest.mark.slow
 @cases("genotypes")
 @given(data=st.data())
 def test_genotypes(data):
@@ -203,6 +205,7 @@ def some_array(draw, good: np.ndarray) -> np.ndarray:
     return good
 
 
+@pytest.mark.slow
 @cases("npz")
 @given(data=st.data())
 def test_npz_files(data):
@@ -237,6 +240,7 @@ def finished(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @cases("folders")
 @given(data=st.data())
 def test_run_folders(finished, data):

@@ -166,6 +166,7 @@ def test_random_crops_are_near_pillows(found):
         assert difference(pictures[number], image, box) < (2 if by == 1 else 4)
 
 
+@pytest.mark.slow
 def test_processes_give_what_threads_give(found):
     source = found.train.source
 

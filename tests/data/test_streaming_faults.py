@@ -18,6 +18,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_unreadable_images_are_named(folder, workers):
     images = open_folder(folder, size=SIZE, workers=workers).train

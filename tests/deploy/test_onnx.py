@@ -16,6 +16,7 @@ pytest.importorskip("onnxruntime", reason=REASON)
 
 
 # Odd sizes and the batch norms of each regime: those after pools and identities are not folded.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("regime", "stem", "channels"),
     [("retrain", "imagenet", 3), ("one_stage", "cifar", 1), ("search", "cifar", 3)],

@@ -60,6 +60,7 @@ def folder(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["run", "export", "model"])
 def test_probabilities_are_those_of_the_network(source, sources, network, folder, monkeypatch):
     monkeypatch.setattr(predicting, "BATCH", 2)  # the last batch is not full

@@ -14,13 +14,14 @@ import orbax.checkpoint as ocp
 import pytest
 from places import HELPERS, ROOT
 from tiny_runs import PAPER
+from tiny_space import TINY_SPACE_FLAGS
 
 from istanas_jax.devices import hosts
 
 OVERRIDES = [
     *(f"--config.{override}" for override in PAPER),
     "--config.search.ista.adam.learning_rate=0.02",  # so that supports change within ten steps
-    "--config.space.nodes=2",
+    *TINY_SPACE_FLAGS,
     "--config.search.ista.sigma=0.1",
     "--config.search.cells=1",
     "--config.search.batch=32",

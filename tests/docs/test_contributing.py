@@ -46,6 +46,7 @@ def test_every_diff_is_tested():
     assert set(diffs_by_heading()) == set(SCRIPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", SCRIPTS)
 def test_a_diff_works(heading, tmp_path, environment):
     copy = copy_with(diffs_by_heading()[heading], tmp_path)

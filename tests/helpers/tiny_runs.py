@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from places import ROOT
+from tiny_space import TINY_SPACE
 
 from istanas_jax.config.files import load_config
 from istanas_jax.schedules.nets import target_net
@@ -25,7 +26,7 @@ PAPER = [
 ]
 SMALL = [
     *PAPER,
-    "space.nodes=2",
+    *TINY_SPACE,
     "search.cells=1",
     "train.cells=1",
     "search.epochs=3",
@@ -40,7 +41,14 @@ SMALL = [
 
 def tiny(*overrides):
     spec = str(ROOT / "configs" / "digits.py:tiny")
-    return load_config(spec, [f"--config.{override}" for override in [*SMALL, *overrides]])
+    small = small_beside(overrides)
+    return load_config(spec, [f"--config.{override}" for override in [*small, *overrides]])
+
+
+def small_beside(overrides):
+    """What makes a run tiny, with all operations of the space that the overrides name."""
+    named = any(o.startswith(("space.name=", "space.operations=")) for o in overrides)
+    return [o for o in SMALL if not (named and o.startswith("space.operations="))]
 
 
 def two_nodes(session):

@@ -123,6 +123,7 @@ def test_damaged_replay_is_one_sentence(support, tmp_path, capsys):
     assert "replay.jsonl is damaged: the row of step 3" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CELLS.exists(), reason="the trained cells are not at hand")
 def test_the_fit_ranks_unseen_cells_and_is_what_the_package_holds(tmp_path):
     held_out = fit.fit(CELLS, tmp_path / "judge.json")

@@ -91,6 +91,7 @@ def test_which_python_is_preferred(checkout, there, chosen):
         assert said == f"{found}\n"
 
 
+@pytest.mark.slow
 def test_unreachable_index_is_said(checkout):
     result = run(checkout, PIP_NO_INDEX="1", PIP_FIND_LINKS="")
     assert result.returncode == 1

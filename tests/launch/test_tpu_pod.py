@@ -6,6 +6,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import pytest
 from tpu_cloud import JOB, POD, SLICE
 
 STARTED = ["tpu-vm scp", "tpu-vm ssh", "tpu-vm ssh install", "tpu-vm ssh start"]
@@ -70,6 +71,7 @@ def test_the_archive_is_where_nobody_else_can_write(cloud):
     assert not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.slow
 def test_a_whole_job_with_a_preemption(cloud):
     cloud.set(preempt_after=[4], steps=8)
     out, err = cloud.run(*POD, "--spot", "--delete", "--fetch", "fetched", "--", *JOB)
@@ -93,6 +95,7 @@ def test_a_whole_job_with_a_preemption(cloud):
     assert not list(cloud.folder.glob("host-*"))
 
 
+@pytest.mark.slow
 def test_a_job_that_fails(cloud):
     cloud.set(exit=[7], steps=1)
     out, _ = cloud.run(*POD, "--delete", "--", *JOB, code=7)
@@ -123,6 +126,7 @@ def test_a_failure_that_comes_of_a_preemption(cloud):
     assert cloud.verbs() == [*CREATED, "queued-resources delete", *CREATED]
 
 
+@pytest.mark.slow
 def test_a_host_that_was_started_anew(cloud):
     cloud.set(steps=12)
     with cloud.start(*POD, "--", *JOB) as process:
@@ -144,6 +148,7 @@ def test_a_lost_connection_deletes_nothing(cloud):
     assert cloud.verbs() == ["queued-resources create"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_job_which_the_same_command_follows_again(cloud):
     cloud.set(steps=15)
     process = cloud.start(*POD, "--delete", "--", *JOB)
@@ -163,6 +168,7 @@ def test_ctrl_c_leaves_the_job_which_the_same_command_follows_again(cloud):
     assert cloud.verbs() == [*CREATED, "tpu-vm ssh size"]
 
 
+@pytest.mark.slow
 def test_stop_and_delete_from_elsewhere(cloud):
     cloud.set(steps=1000)
     with cloud.start(*POD, "--", *JOB) as process:

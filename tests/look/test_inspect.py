@@ -39,6 +39,7 @@ PLACES = {  # of a path: schedule, phase, step, epoch, whether the phase is over
 }
 
 
+@pytest.mark.slow
 def test_an_implicit_search_is_shown_as_recovered(runs, tmp_path, capsys):
     """It runs with z(b), which the checkpoint does not hold."""
     place = shutil.copytree(runs / "two", tmp_path / "run")

@@ -61,6 +61,7 @@ def test_each_different_cell_is_drawn_once(page):
     assert "<style" not in page.text[page.text.index("<template") :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes, per_epoch", [(4, 1), (4, 60), (8, 20)])
 def test_small_enough(tmp_path, nodes, per_epoch):
     """50 epochs, also with thousands of recoveries and twice the nodes: under 3 MB."""

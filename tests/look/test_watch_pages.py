@@ -61,6 +61,7 @@ def add_epoch(run, epoch):
         file.write(json.dumps(rows[-1] | {"epoch": epoch, "step": 10**6 + epoch}) + "\n")
 
 
+@pytest.mark.slow
 def test_a_page_follows_its_run_to_the_end_and_further(browser, tmp_path):
     """Also while the server is away: it is started again on the same port."""
     run = make_run(tmp_path / "runs" / "digits", finished=False)

@@ -104,6 +104,7 @@ def test_gdas_draws_as_often_as_alpha_says():
     assert np.all(np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / DRAWS))
 
 
+@pytest.mark.slow
 def test_drnas_draws_have_the_moments_of_a_dirichlet_distribution():
     method = make("drnas")
     arch, alpha = with_alpha(method)

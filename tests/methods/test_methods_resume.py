@@ -6,6 +6,7 @@ import signal
 import pytest
 from places import ROOT
 from reads import Reads
+from tiny_space import TINY_SPACE
 
 from istanas_jax.config.bounds import not_read_by
 from istanas_jax.config.files import keys, load_config
@@ -18,7 +19,7 @@ from istanas_jax.space.genotype import Genotype
 pytestmark = pytest.mark.slow
 
 SMALL = [
-    "space.nodes=2",
+    *TINY_SPACE,
     "search.cells=1",
     "train.cells=1",
     "search.epochs=2",

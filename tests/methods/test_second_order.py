@@ -87,6 +87,7 @@ def test_second_order_gradient_against_finite_differences():
             np.testing.assert_allclose(gradient[place], slope, rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["sep_conv_3x3", "max_pool_3x3"])
 def test_operations_can_be_differentiated_twice(op):
     """The second-order gradient goes through the kernels' own gradients."""

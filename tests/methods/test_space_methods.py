@@ -27,6 +27,7 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ASKED)
 def test_what_a_method_reads_off(method, name):

@@ -104,6 +104,7 @@ def test_published_genotypes_have_their_documented_sizes(name, stem):
     assert count(target(name, stem)).parameters == documented
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stem", "cells"),
     [(name, NETS[n % 2], 5) for n, name in enumerate(NAMES)]  # 5 cells have every kind of cell
@@ -159,6 +160,7 @@ def traced_target(net: TargetNet, image_size: int) -> Counter:
     return traced(program.jaxpr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shift", "stem", "size", "regime"),  # odd sizes are halved upwards
     [

@@ -78,6 +78,7 @@ def test_depthwise_conv_and_gradients(kernel, stride, dilation):
         assert_close(actual, expected, TOLERANCE[jnp.float32])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stride", "window", "dtype"),
     [(1, 3, jnp.float32), (2, 3, jnp.float32), (2, 5, jnp.float32), (1, 3, jnp.bfloat16)],
@@ -145,6 +146,7 @@ def test_bfloat16_convolution_accumulates_in_float32(stride):
         np.testing.assert_allclose(jnp.float32(actual), e, rtol=2**-7, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_works_inside_switch_scan_while_and_pmap():
     x, w = normal(0, (2, 8, 8, 4)), normal(1, (3, 3, 4))
     branches = [

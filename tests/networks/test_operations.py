@@ -64,6 +64,7 @@ def test_statistics_shared_over_devices_are_those_of_the_whole_batch():
     np.testing.assert_allclose(shared[2][0], whole[2], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["sep_conv_3x3", "dil_conv_5x5", "max_pool_3x3", "conv_7x1_1x7"])
 def test_bfloat16_gradients_are_near_float32(op):
     shapes = operations.weight_shapes(op, 4, 2, operations.ONE_STAGE)

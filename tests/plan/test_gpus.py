@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from places import ROOT
+from tiny_space import TINY_SPACE_FLAGS
 
 from istanas_jax.plan import gpus, topologies
 from istanas_jax.plan.gpu_hlo import GpuProgram, read, size_of
@@ -131,7 +132,7 @@ def test_without_the_compiler_it_is_named():
 )
 def test_plan_for_two_gpus():
     command = [sys.executable, "-m", "istanas_jax", "plan", "--config", "digits:tiny"]
-    command += ["--config.space.nodes=2", "--config.search.cells=1"]
+    command += [*TINY_SPACE_FLAGS, "--config.search.cells=1"]
     command += ["--config.train.cells=1", "--topology", "rtx4090:2", "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

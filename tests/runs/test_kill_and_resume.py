@@ -14,13 +14,14 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from places import ROOT
+from tiny_space import TINY_SPACE_FLAGS
 
 from istanas_jax.config.files import load_config
 
 pytestmark = pytest.mark.slow
 
 OVERRIDES = [
-    "--config.space.nodes=2",
+    *TINY_SPACE_FLAGS,
     "--config.search.cells=1",
     "--config.train.cells=1",
     "--config.search.epochs=5",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny_runs
 from places import ROOT
+from tiny_space import TINY_SPACE
 
 from istanas_jax.config.files import load_config
 from istanas_jax.data.dataset import load_dataset
@@ -18,7 +19,7 @@ from istanas_jax.schedules.search import TwoStageSearch
 from istanas_jax.schedules.training import TrainTask
 
 ONE_STAGE = [
-    "space.nodes=2",
+    *TINY_SPACE,
     "search.cells=1",
     "train.cells=1",
     "search.epochs=2",

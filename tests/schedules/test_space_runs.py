@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from allowed import assert_allowed
 from places import ROOT
-from tiny_runs import SMALL, rows, tiny
+from tiny_runs import rows, small_beside, tiny
 
 from istanas_jax.config.files import load_config
 from istanas_jax.deploy.export import export
@@ -29,7 +29,7 @@ MINE = "examples/my_operations.py"
 def config_of(method, *overrides):
     if method == "ista":
         return tiny("search.epochs=2", *overrides)
-    small = [o for o in SMALL if not o.startswith("search.ista.")]
+    small = [o for o in small_beside(overrides) if not o.startswith("search.ista.")]
     spec = str(ROOT / "configs" / "digits.py:tiny")
     chosen = [f"search.method={method}", *small, "search.epochs=2", *overrides]
     return load_config(spec, [f"--config.{override}" for override in chosen])

@@ -108,7 +108,7 @@ def test_replay_tells_how_the_search_went(searching, tmp_path, every):
 
     One more recovery follows the last step: the last row is what is found.
     """
-    _, run = searching
+    task, run = searching
     result = run(tmp_path, every)
     told = rows(tmp_path, "replay.jsonl")
     steps = [row["step"] for row in told]
@@ -126,7 +126,7 @@ def test_replay_tells_how_the_search_went(searching, tmp_path, every):
             assert moved.any()
         largest = np.argsort(-np.abs(row["z"]), -1)[..., :2]
         assert np.array_equal(largest, row["support"])
-    last = Genotype.from_supports(*supports_of(SimpleNamespace(**told[-1])))
+    last = Genotype.from_supports(*supports_of(SimpleNamespace(**told[-1])), task.method.space)
     assert last.to_dict() == result["genotype"]
     assert result["accuracy_of"] == "heldout"
     assert told[-1]["frozen"] == [[False] * 2] * 2
@@ -142,7 +142,7 @@ def test_changes_are_counted_after_the_budget_decided(searching, tmp_path):
     task, run = searching
     sizes = {"space": task.method.space}
     size = task.dataset.image_size
-    pools = np.array([[[0, 1]] * 2] * 2)
+    pools = np.array([[[0, task.method.space.num_ops]] * 2] * 2)  # of both inputs
     least = Budget(task.target, size, limits=(10**9, 0), **sizes).total(pools)[0]
     task.method.budget = Budget(task.target, size, limits=(int(least), 0), **sizes)
     try:

@@ -103,6 +103,7 @@ def config():
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_search_ends_in_order(stopped, capsys):
     folder, best = stopped
     assert best["stopped"] == "the support has not changed for 2 epochs"
@@ -118,6 +119,7 @@ def test_a_stopped_search_ends_in_order(stopped, capsys):
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_stopped_search_killed_and_resumed(stopped, tmp_path, monkeypatch, capsys):
     """In its last epoch, and again after it was stopped and before the result was written."""
     folder, best = stopped

@@ -46,6 +46,7 @@ def per_node(arch: ArchState):
             yield (c, j), A, S, np.asarray(arch.b[c, j], np.float64), np.asarray(arch.z[c, j])
 
 
+@pytest.mark.slow
 def test_first_recovery(arch):
     assert arch.support.shape == (2, 4, 2)
     for (_, node), _, S, _, z in per_node(arch):
@@ -81,6 +82,7 @@ def test_gradient_reaches_b_through_b_A_alone(arch):
         np.testing.assert_allclose(gradient[c, j], A[:, S] @ weights[c, j], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_through_z_against_finite_differences(arch):
     """With z(b), w_S moves with z_S as well: compare with recoveries around b."""
     weights = np.random.default_rng(1).standard_normal(arch.support.shape).astype(np.float32)

@@ -27,6 +27,7 @@ def kkt_float64(A, b, z) -> float:
     return np.where(z != 0, np.abs(correlation - np.sign(z)), inactive).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-3, 1e-2, 1e-1, 1.0])
 @pytest.mark.parametrize("node", range(4))
 def test_equals_scikit_learn(scale, node):
@@ -50,6 +51,7 @@ def test_certificate_is_the_truth(scale):
     np.testing.assert_allclose(code.kkt, truth, atol=1e-5)  # a thousandth of the tolerance
 
 
+@pytest.mark.slow
 def test_equals_a_naive_loop():
     """Plain ISTA in float64, as the paper writes it, until it stands still."""
     lam = 3e-4  # with the paper's 1e-5 plain ISTA would take millions of steps
@@ -66,6 +68,7 @@ def test_equals_a_naive_loop():
         np.testing.assert_allclose(ours, z, atol=1e-4 * np.abs(z).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_start_does_not_change_the_answer():
     A, b = problems(5, 20, 1e-2, 28)
     z0 = np.random.default_rng(0).standard_normal((20, 28)).astype(np.float32)
@@ -74,6 +77,7 @@ def test_start_does_not_change_the_answer():
     np.testing.assert_allclose(warm, cold, atol=1e-6 * np.abs(cold).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "n"), [(28, 14), (28, 28), (28, 35)])
 def test_as_many_rows_as_wanted(m, n):
     """Without compression, too, z is that of scikit-learn."""
@@ -88,6 +92,7 @@ def test_as_many_rows_as_wanted(m, n):
         np.testing.assert_allclose(z, answer, atol=1e-5 * np.abs(answer).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     A, b = problems(6, 10, 1e-2, 14)
     padded = np.concatenate([A, np.zeros((10, 7, 21), np.float32)], -1)
@@ -184,6 +189,7 @@ def test_top_support_signed_distinct_and_padded():
     assert found.tolist() == [0, 1]  # and not the zeros of the padding
 
 
+@pytest.mark.slow
 def test_gradient_through_z_against_finite_differences():
     """dz/db by implicit differentiation; differences in float64 from scikit-learn's answers."""
     A, b = problems(11, 3, 1e-2, 21)

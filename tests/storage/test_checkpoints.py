@@ -185,6 +185,7 @@ with Checkpoints(sys.argv[1], keep=2, every_minutes=60) as saved:
 """
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_the_older_ones_usable(tmp_path):
     rng = random.Random(0)
     like = {str(n): jnp.zeros((300, 100)) for n in range(20)}

@@ -48,6 +48,7 @@ def damage_and_restore(source: Path, folder: Path, name: str, damage) -> list[st
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, truncate, os.remove])
 def test_damage_to_any_file_is_harmless_or_noticed(two_steps, tmp_path, damage):
     files = [p.relative_to(two_steps / "20") for p in (two_steps / "20").rglob("*") if p.is_file()]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from places import ROOT
+from tiny_space import TINY_SPACE
 
 from istanas_jax.bench import methods
 from istanas_jax.config.files import load_config
@@ -64,7 +65,7 @@ def test_step_that_needs_more_than_there_is(monkeypatch):
 def test_a_measurement_in_a_process_of_its_own(environment, monkeypatch, tmp_path):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    small = ("space.nodes=2", "search.cells=1", "study.methods=('random',)")
+    small = (*TINY_SPACE, "search.cells=1", "study.methods=('random',)")
     config = study_config("cost_tiny", *small, "study.batches=(8,)")
     (row,) = CostStudy(config, tmp_path).run()["rows"]
     assert row["step_s_median"] > 0

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from places import ROOT
+from tiny_space import TINY_SPACE
 
 from istanas_jax.cli.main import main
 from istanas_jax.config.files import load_config
@@ -190,9 +191,10 @@ def test_configs():
     assert main([*refused, "--config.study.methods=('pdarts',)"]) == 2
 
 
+@pytest.mark.slow
 def test_a_real_study(tmp_path):
     """From timing to the table, by the command; the cells are smaller than the judge knows."""
-    small = ["space.nodes=2", "search.cells=1", "train.cells=1", "data.max_images=140"]
+    small = [*TINY_SPACE, "search.cells=1", "train.cells=1", "data.max_images=140"]
     small += ["study.seeds=1", "study.methods=('random',)", "study.trained.methods=('random',)"]
     small += ["data.mean=(0.3,)", "data.std=(0.4,)", "study.trained.random=0"]
     small += ["search.epochs=1", "search.random.genotypes=1", "train.epochs=1"]

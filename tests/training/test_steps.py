@@ -60,6 +60,7 @@ def test_nan_is_no_hit_of_few_classes():
     assert (label_rank(logits, jnp.array([0, 0])) < 5).tolist() == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "frozen", [[[False, False], [False, False]], [[True, False], [True, True]]]
 )
