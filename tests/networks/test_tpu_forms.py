@@ -62,9 +62,15 @@ def test_pools_with_the_batch_last(pool, stride):
 
 
 def test_images_in_lanes_are_the_same_images():
-    x = draw(0, 5, 2, 3, 3, 4)
+    x = draw(0, 5, 4, 3, 3, 2)
     y, (gradient,) = as_on("tpu", in_lanes, x)
     np.testing.assert_array_equal(y, x)
     np.testing.assert_array_equal(gradient, as_on("cpu", in_lanes, x)[1][0])
     assert "LayoutConstraint" in jax.jit(only("tpu", in_lanes)).lower(x).as_text()
     assert "LayoutConstraint" not in jax.jit(only("cuda", in_lanes)).lower(x).as_text()
+
+
+@pytest.mark.parametrize(("batch", "channels"), [(24, 36), (130, 100)])
+def test_a_batch_that_leaves_more_lanes_empty_than_channels_do(batch, channels):
+    x = np.zeros((batch, 1, 1, channels), np.float32)
+    assert "LayoutConstraint" not in jax.jit(only("tpu", in_lanes)).lower(x).as_text()

@@ -6,6 +6,8 @@ from jaxtyping import Array, Float
 
 from istanas_jax.devices.platforms import by_platform
 
+LANES = 128
+
 
 @jax.custom_vjp
 def in_lanes(x: Float[Array, "*stack B H W C"]) -> Float[Array, "*stack B H W C"]:
@@ -13,9 +15,17 @@ def in_lanes(x: Float[Array, "*stack B H W C"]) -> Float[Array, "*stack B H W C"
 
     There the lanes of a vector hold the batch, and the channels, of which there are few, lie above
     it. Left alone, the compiler keeps what loops and conditionals carry with the channels in the
-    lanes, and copies all of it for every operation: a cell takes three times as long.
+    lanes, and copies all of it for every operation: a cell takes three times as long. A batch that
+    would leave more lanes empty than the channels do is left to the compiler.
     """
+    if _filled(x.shape[-4]) < _filled(x.shape[-1]):
+        return x
     return by_platform(x, default=lambda x: x, tpu=_batch_in_lanes)
+
+
+def _filled(size: int) -> float:
+    """The share of the lanes that an axis of this size fills."""
+    return size / (LANES * -(-size // LANES))
 
 
 def _batch_in_lanes(x):
