@@ -22,7 +22,7 @@ def space() -> ConfigDict:
             "distinct": placeholder(bool),  # they must have different predecessors
             "candidates": (),  # operations per cell type and edge, if they differ
             "alike": placeholder(bool),  # normal and reduction cells have the same connections
-            "zero": placeholder(bool),  # DARTS and its kin weigh a zero operation as well
+            "zero": placeholder(bool),  # DARTS and its descendants also weigh zero
         }
     )
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from etils import epath
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
@@ -68,13 +67,13 @@ class Run:
         return None if found is None else Genotype.from_dict(found)
 
     @property
-    def coefficients(self) -> Float[np.ndarray, "cells nodes s"] | None:
-        """Coefficients of the genotype's connections, in its order; None if no search gave them."""
+    def coefficients(self) -> list[list[list[float]]] | None:
+        """Coefficients of each cell's nodes, in the genotype's order; None: no search gave them."""
         genotype = self.genotype
         for file in sorted(self.path.glob("search_*.json")):
             found = self._read(file.name)
             if Genotype.from_dict(found["genotype"]) == genotype:
-                return np.array(in_order_of(genotype, found["coefficients"]))
+                return in_order_of(genotype, found["coefficients"])
         return None
 
     def metrics(self) -> list[dict]:
@@ -190,7 +189,7 @@ class Drawing(str):
 def draw_cell(
     genotype: Genotype | str,
     cell_type: str = "normal",
-    coefficients: Float[np.ndarray, "cells nodes s"] | None = None,
+    coefficients: list[list[list[float]]] | None = None,
 ) -> Drawing:
     """A cell, "normal" or "reduction", as SVG; lines are as wide as coefficients are large.
 

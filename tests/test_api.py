@@ -61,7 +61,7 @@ def test_run_shows_itself(example):
     for cell, nodes in zip(strongest, (run.genotype.normal, run.genotype.reduce), strict=True):
         assert [node[-1].predecessor for node in nodes] == cell.tolist()
     found = json.loads((run.path / "search_0.json").read_text())["coefficients"]
-    np.testing.assert_array_equal(run.coefficients[..., ::-1], found)
+    np.testing.assert_array_equal(np.array(run.coefficients)[..., ::-1], found)
 
 
 @pytest.mark.slow

@@ -28,9 +28,10 @@ def run(config: ConfigDict, *, steps: int = 5, rounds: int = 5) -> dict:
     search = OneStageSearch(config, dataset, devices)
     search.begin(0)
     start = search.start()
-    genotype = Genotype.from_supports(*supports_of(jax.device_get(start.arch)))
+    space = search.net.space
+    genotype = Genotype.from_supports(*supports_of(jax.device_get(start.arch)), space)
     net = target_net(config, config.train, dataset, genotype)
-    found = coefficients(start.arch)
+    found = coefficients(start.arch, space=space)
     train = TrainTask(config, dataset, devices, net, name="train", coefficients=found)
     train.begin(0)
     timed = {}

@@ -58,7 +58,7 @@ def _ops(args) -> int:
     from istanas_jax.bench.costs import operations
 
     if args.workdir and (args.config or args.overrides):
-        raise ValueError("bench ops takes --config or --workdir, whose run has a config, not both")
+        raise ValueError("bench ops takes --config or --workdir, not both: a run has a config")
     workdir = None
     if args.workdir:
         config, workdir = operations.config_of_run(args.workdir)

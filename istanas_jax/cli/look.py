@@ -40,7 +40,7 @@ still going or was killed.
 JUDGE = """\
 Predicts, without training anything, how good cells are on CIFAR-10, and which share of random cells
 they beat. The judge is a regression on the 10,307 cells of NAS-Bench-301, which others trained; it
-knows cells of 4 nodes and the 7 operations of the search space. It cannot judge a collapsed cell,
+knows cells of 4 nodes and the 7 operations of DARTS. It cannot judge a collapsed cell,
 and warns of cells that look like one. In a run's folder it follows each search over its recoveries.
 """
 

@@ -19,7 +19,8 @@ DESCRIPTION = """\
 Compares search methods under one budget: the same images, epochs, sizes and seeds for all. The
 folder holds an ordinary run per method and seed (`report` makes an index of them), and study.md,
 study.json and study.svg, which are written anew after every run. The same command goes on where it
-was stopped or killed; more --config.study.methods and --config.study.seeds may be asked for later.
+was stopped or killed; more methods, seeds and spaces (--config.study.methods and so on) may be
+asked for later.
 """
 
 

@@ -161,7 +161,7 @@ TABLE = {
     "search.drnas.distance_scale": number(0, 100),
     "search.snas.annealing": number(0, 1000),
     "search.pdarts.stage_cells": each(whole(1, 1000), range(1, 10)),
-    "search.pdarts.candidates": each(whole(1, 8), range(1, 10)),
+    "search.pdarts.candidates": each(whole(1, 1000), range(1, 10)),
     "search.pdarts.epochs": EPOCHS,
     "search.pdarts.dropout": each(FRACTION, range(1, 10)),
     "search.pdarts.dropout_decay": number(0, 1000),

@@ -4,7 +4,9 @@ from ml_collections import ConfigDict
 
 from istanas_jax.config.bounds import check_values
 from istanas_jax.space.connections import num_predecessors
-from istanas_jax.space.spaces import read_space
+from istanas_jax.space.layers import Norm
+from istanas_jax.space.operations import NONE, STRIDES, find_operation
+from istanas_jax.space.spaces import Space, read_space
 
 PHASES = ("search", "train")
 
@@ -29,6 +31,11 @@ def check_config(config: ConfigDict, devices: int) -> None:
 
 def _check_ista(config: ConfigDict) -> None:
     space, own = read_space(config.space), config.search.ista
+    if config.schedule == "one_stage":
+        _check_absorbable(space)
+    budget = own.budget
+    if space.alike and any(budget[key] for key in budget if key.startswith("max_")):
+        raise ValueError("search.ista.budget does not work with space.alike")
     for node in range(space.nodes if own.distinct else 0):
         if space.kept(node) > num_predecessors(node):
             raise ValueError(
@@ -46,3 +53,15 @@ def _check_ista(config: ConfigDict) -> None:
             f"search.ista.explore.warmup_epochs is {own.explore.warmup_epochs}, but it must be "
             f"below search.epochs, {config.search.epochs}, or b never moves"
         )
+
+
+def _check_absorbable(space: Space) -> None:
+    """Raise if the coefficient of an operation cannot be absorbed: its last layer is no norm."""
+    for name in space.operations:
+        for stride in STRIDES if name != NONE else ():
+            *_, last = find_operation(name).layers(stride)
+            if not isinstance(last, Norm):
+                raise ValueError(
+                    f"operation {name} does not end in a batch norm, which a one-stage run needs: "
+                    "its coefficient is absorbed there"
+                )

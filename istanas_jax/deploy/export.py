@@ -86,6 +86,8 @@ def export(
     opset = (opset or onnx_model.OPSET) if onnx_model.installed() else None
     about = _about(trained, fold) | {"onnx_opset": opset, "compared_images": IMAGES}
     about |= named_space(Workdir(workdir).read(CONFIG) or {})
+    if own := has_own_layers(trained.net):  # for which neither PyTorch nor ONNX has a name
+        about |= {"onnx_opset": None, "left_out": [RELEASE, PYTORCH, ONNX]}
     files = {}
 
     def keep(name: str, content: bytes, again: Callable[[bytes], Array] | None = None) -> None:
@@ -108,9 +110,7 @@ def export(
     keep(GENOTYPE, f"{genotype}\n".encode())
     keep(WEIGHTS, _safetensors(variables, about), lambda b: reread(_from_safetensors(b), images))
     keep(MODEL, stablehlo(trained, variables, fold), lambda b: load_model(b).call(images))
-    if has_own_layers(trained.net):  # for which neither PyTorch nor ONNX has a name
-        about |= {"onnx_opset": None, "left_out": [RELEASE, PYTORCH, ONNX]}
-    else:
+    if not own:
         _keep_for_others(trained, about, keep, evaluate, images, folder)
     keep("README.md", readme(trained, about).encode())
     about = signed(about | {"largest_logit": float(np.max(np.abs(expected))), "files": files})

@@ -44,22 +44,25 @@ On cpu, cuda and tpu. The file is a program: loading and calling it runs what it
 only if you trust where it comes from. jax promises to load it for {months} months after the release
 of the version that wrote it; to keep a network for longer, keep the weights or the run's folder.
 {onnx}
+{pytorch}
+## `weights.safetensors`: the arrays by name
+
+    weights = safetensors.numpy.load_file("weights.safetensors")
+
+`network.json` explains the names under `naming`.{folded}
+{release}"""
+README_PYTORCH = """
 ## `network.py`: a PyTorch module, needs torch alone
 
     from network import load
     logits = load()(images)  # images: (B, {channels}, {size}, {size})
 
 It reads its weights from `pytorch_state.npz`. It is a program too.
-
-## `weights.safetensors`: the arrays by name
-
-    weights = safetensors.numpy.load_file("weights.safetensors")
-
-`network.json` explains the names under `naming`.{folded}
-
+"""
+README_RELEASE = """
 ## `pytorch_state.npz`: the state dict of the authors' PyTorch release
 
-    state = {{k: torch.from_numpy(v) for k, v in numpy.load("pytorch_state.npz").items()}}
+    state = {k: torch.from_numpy(v) for k, v in numpy.load("pytorch_state.npz").items()}
     model.load_state_dict(state)  # the release's model of this genotype, without an auxiliary head
     model.eval()
 
@@ -79,12 +82,15 @@ def readme(trained: Trained, about: dict) -> str:
         "\nBatch norms are folded into the convolutions before them." if about["folded"] else ""
     )
     opset = about["onnx_opset"]
+    shape = {"size": trained.image_size, "channels": trained.net.image_channels}
+    for_torch = "left_out" not in about
     return README.format(
         title=about["description"],
         version=about["version"],
         jax=about["jax"],
-        size=trained.image_size,
-        channels=trained.net.image_channels,
+        **shape,
+        pytorch=README_PYTORCH.format(**shape) if for_torch else "",
+        release=README_RELEASE if for_torch else "",
         classes=trained.net.classes,
         folded=folded,
         months=LOADS_FOR,
@@ -104,7 +110,9 @@ def table(results: dict) -> str:
         if name == PYTORCH and difference is None:
             said = "  not run: torch is not installed here"
         rows.append(f"{name:<22}{file['bytes']:>12,} bytes{said}")
-    if ONNX not in files:
+    left_out = results.get("left_out", ())
+    rows += [f"{name:<22}not written: the network has layers of its own" for name in left_out]
+    if ONNX not in files and not left_out:
         rows.append(f"{ONNX:<22}not written: it needs {NEEDS}")
     return "\n".join(
         [

@@ -46,8 +46,6 @@ class Budget:
         distinct: bool = False,
         latencies: Latencies | None = None,
     ):
-        if space.alike:
-            raise ValueError("search.ista.budget cannot be kept by cells that are alike")
         self.limits, self.space = np.array([limit or np.inf for limit in limits]), space
         nodes = range(space.nodes)
         self.picks = [[_picks(space, c, j, distinct) for j in nodes] for c in range(2)]

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Int
 from ml_collections import ConfigDict
 
 from istanas_jax.networks.supernet.net import SuperNet
-from istanas_jax.space.spaces import DARTS, read_space
+from istanas_jax.space.spaces import DARTS, Space, read_space
 from istanas_jax.sparse_coding.architecture import tie
 from istanas_jax.training import optimizers
 from istanas_jax.training.replay_row import ReplayRow
@@ -160,8 +160,7 @@ class Method(StepRules):
         row |= search.seen(step, shown["support"].tolist())
         changed = np.zeros(shown["frozen"].shape, bool)
         if report is not None:
-            before, now = np.sort(report["before"]), np.sort(shown["support"])
-            changed = np.any(before != now, -1)
+            changed = changed_nodes(report["before"], shown["support"], self.space)
             self.changed = int(changed.sum())
             row |= {key: report[key] for key in ("distance", "kkt") if key in report}
             if "supports" in report:  # as recovered, before a budget
@@ -188,3 +187,9 @@ class Method(StepRules):
 def after_warmup(epochs: int, steps_per_epoch: int, step: Int[Array, ""]) -> Bool[Array, ""] | None:
     """Whether the architecture moves at this step, if only W does for so many epochs."""
     return step >= epochs * steps_per_epoch if epochs else None
+
+
+def changed_nodes(before, now, space: Space) -> Bool[np.ndarray, "cells nodes"]:
+    """Which nodes have other connections in the second support; their order does not count."""
+    pairs = zip(*map(space.without_order, (before, now)), strict=True)
+    return np.array([[a != b for a, b in zip(*cells, strict=True)] for cells in pairs])

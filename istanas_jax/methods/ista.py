@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from istanas_jax.methods.budget import budget_of
-from istanas_jax.methods.contract import Method, Snapshot, after_warmup
+from istanas_jax.methods.contract import Method, Snapshot, after_warmup, changed_nodes
 from istanas_jax.methods.ista_recovery import (
     IstaState,
     Recovered,
@@ -200,7 +200,7 @@ class Ista(Method):
         chosen, decided = self.budget.choose(strength, support, frozen)
         if not decided:
             return arch, 0
-        nodes = int(np.any(np.sort(chosen) != np.sort(support), -1).sum())
+        nodes = int(changed_nodes(support, chosen, self.space).sum())
         return arch.replace(support=jax.device_put(chosen, arch.support.sharding)), nodes
 
     def _told(self, search, arch: ArchState, nodes: int) -> ArchState:

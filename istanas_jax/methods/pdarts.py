@@ -117,6 +117,7 @@ def limit_skips(table: np.ndarray, space: Space, most: int):
             for j, k in np.argwhere(op == skip)
             if k < space.kept(j)
         ]
-        if len(skips) <= most or min(skips)[0] == 0:
+        removable = [found for found in skips if found[0] > 0]
+        if len(skips) <= most or not removable:
             return support, weights
-        table[: 1 + space.alike, min(skips)[1], skip] = 0
+        table[: 1 + space.alike, min(removable)[1], skip] = 0

@@ -16,7 +16,7 @@ from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.target_net import TargetNet
 from istanas_jax.space.connections import NUM_INPUTS, num_predecessors, stride_of
 from istanas_jax.space.layers import NormRegime
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.operations import find_operation
 
 
 class OperationShape(NamedTuple):
@@ -118,7 +118,7 @@ def alone(
 def does_nothing(op: str, shape: OperationShape, regime: NormRegime) -> bool:
     """Whether the output is the input itself."""
     norms = operations.num_norms(op, shape.stride, regime)
-    return BY_NAME[op].is_identity(shape.stride) and not norms
+    return find_operation(op).is_identity(shape.stride) and not norms
 
 
 def check_names(names: Sequence[str], known: Sequence[str]) -> None:

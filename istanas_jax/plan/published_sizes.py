@@ -72,7 +72,7 @@ def table(rows: list[dict]) -> str:
     lines.append("* with the batch norms of one-stage nets")
     lines.append(
         "judge: share of random cells that `judge` expects to do worse on CIFAR-10; it knows cells "
-        "of 4 nodes and the 7 operations that are searched"
+        "of 4 nodes and the 7 operations of DARTS"
     )
     return "\n".join(lines)
 

@@ -77,7 +77,7 @@ def seen(supports: Supports, space: Space = DARTS) -> dict[str, Any]:
 def remember(memory: Memory, supports: Supports, space: Space = DARTS) -> Memory:
     """The memory of a search that begins with these cells."""
     free = space.weight_free(supports[0])
-    return {"first_weight_free": free, "support": _in_order(supports)} | memory
+    return {"first_weight_free": free, "support": space.without_order(supports)} | memory
 
 
 def follow(
@@ -88,7 +88,7 @@ def follow(
     `stopped` in the memory says why the search is over. Only growth is warned of: a search that
     begins with many connections without weights has not collapsed.
     """
-    now, normal = _in_order(supports), supports[0]
+    now, normal = space.without_order(supports), supports[0]
     free, connections = space.weight_free(normal), sum(map(len, space.own(normal)))
     unchanged = memory.get("unchanged_epochs", 0) + 1 if memory.get("support") == now else 0
     memory = memory | {"support": now, "unchanged_epochs": unchanged}
@@ -106,8 +106,3 @@ def follow(
             f"warning: {said}, {started} had none at the start; a collapsing search looks like this"
         )
     return memory, None
-
-
-def _in_order(supports: Supports) -> list[list[list[int]]]:
-    """The supports sorted, so that equal connections compare equal whatever their strength."""
-    return [[sorted(map(int, node)) for node in cell] for cell in supports]

@@ -15,8 +15,8 @@ the inputs as well: intermediate node j is predecessor j + 2 of the nodes after 
 | S_j   | support      | (s,)       | the s = 2 largest abs(z), strongest first, as flat indices   |
 | w_S   | coefficients | (s,)       | b^T A_S - z_S^T E_SS                                         |
 
-`spaces` says what a flat index means. Functions marked "arithmetic only" take whole numbers or
-arrays of them alike.
+`search_space.Space` says what a flat index means. Functions marked "arithmetic only" take whole
+numbers or arrays of them alike.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ record may also lie in a file of one's own: `my_operations.py:squeeze` is the on
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -172,13 +174,20 @@ def find_operation(name: str) -> Operation:
     file, _, own = name.rpartition(":")
     if not os.path.isfile(file):
         raise ValueError(f"operation {name}: there is no file {file}")
-    spec = importlib.util.spec_from_file_location(os.path.basename(file)[:-3], file)
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        records = _records_in(os.path.abspath(file))
     except Exception as error:  # a program of somebody else may fail in any way
         raise ValueError(f"operation {name}: {file} fails with {error!r}") from error
-    records = {r.name: r for r in vars(module).values() if isinstance(r, Operation)}
     if own not in records:
         raise ValueError(f"{file} has no operation {own!r}{suggest(own, list(records))}")
     return replace(records[own], name=name)
+
+
+@functools.cache
+def _records_in(file: str) -> dict[str, Operation]:
+    """The operations of a file, which is run once, as a module that dataclasses find."""
+    name = f"istanas_operations_{hashlib.sha256(file.encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {r.name: r for r in vars(module).values() if isinstance(r, Operation)}

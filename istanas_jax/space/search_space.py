@@ -47,7 +47,7 @@ class Space:
     distinct: bool = False  # those of a node must have different predecessors
     candidates: Candidates | None = None  # the operations of each edge, if not all
     alike: bool = False  # both cell types have the same connections
-    zero: bool = True  # DARTS and its kin also weigh a zero operation, which is never kept
+    zero: bool = True  # DARTS and its descendants also weigh zero, never kept
 
     def __post_init__(self):
         for name in self.operations:
@@ -190,6 +190,10 @@ class Space:
     def own(self, rows: Iterable[Sequence]) -> list[Sequence]:
         """The rows of a cell's nodes without the columns that only fill an array up."""
         return [row[: self.kept(node)] for node, row in enumerate(rows)]
+
+    def without_order(self, supports: Iterable[Iterable[Sequence[int]]]) -> list[list[list[int]]]:
+        """Per cell and node the flat indices, sorted: equal if the connections are."""
+        return [[sorted(map(int, node)) for node in self.own(cell)] for cell in supports]
 
     def weight_free(self, support: Iterable[Sequence[int]]) -> int:
         """How many connections of a cell have no weights, given the flat indices of its nodes."""

@@ -13,6 +13,7 @@ from istanas_jax.networks import operation_times
 from istanas_jax.networks.operation_times import OperationShape, alone, edge_shapes
 from istanas_jax.networks.operations import REGIMES, SEARCH
 from istanas_jax.networks.supernet.net import SuperNet
+from istanas_jax.space.operations import find_operation
 from istanas_jax.space.spaces import DARTS
 
 SMALL = ["--seconds", "0", "--batch", "2", "--operations", "max_pool_3x3,skip_connect"]
@@ -93,7 +94,7 @@ def test_the_yardstick_computes_the_same(op):
 
     for stride in (1, 2):
         shape = OperationShape(4, 5, stride)
-        layers = torch_operations.BY_NAME[op].layers_in(stride, SEARCH)
+        layers = find_operation(op).layers_in(stride, SEARCH)
         module = torch_operations.module_of(layers, 4, SEARCH.affine)
         assert module(torch.zeros(2, 4, 5, 5)).shape == (2, 4, shape.out, shape.out)
         ours = alone(op, shape, regime=SEARCH, batch=2, train=True).weights

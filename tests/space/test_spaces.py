@@ -8,6 +8,7 @@ import pytest
 from places import ROOT
 
 from istanas_jax.config.bounds import ConfigError
+from istanas_jax.config.checks import check_config
 from istanas_jax.config.files import load_config
 from istanas_jax.space.connections import CELL_TYPES, Connection
 from istanas_jax.space.genotype import Genotype, in_order_of, random_genotype, weight_free
@@ -173,3 +174,62 @@ def test_connections_of_a_space():
             assert [s1.flat(s1.connection(flat)) for flat in some] == some
     assert find_operation("noise").weight_free
     assert DARTS.connection(17) == Connection("sep_conv_3x3", 2)
+
+
+def test_the_order_of_connections_does_not_count():
+    """A node that keeps one of two repeats it: the width of arrays is no connection."""
+    uneven = replace(SPACES["s2"], nodes=2, s=(1, 2))
+    before, now = [[[1, 1], [0, 5]]] * 2, [[[1, 1], [5, 0]]] * 2
+    assert uneven.without_order(before) == uneven.without_order(now) == [[[1], [0, 5]]] * 2
+    swapped = replace(SPACES["s2"], nodes=2, s=(2, 3))
+    a, b = [[[0, 3, 3], [0, 1, 2]]], [[[3, 0, 0], [2, 1, 0]]]
+    assert swapped.without_order(a) == swapped.without_order(b)
+
+
+def test_a_file_of_operations_is_run_once(tmp_path):
+    """Also one whose dataclasses have fields with names for types."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from pathlib import Path\n"
+        "from istanas_jax.space.layers import Layer, Norm\n"
+        "from istanas_jax.space.operations import Operation\n"
+        f"times = Path({str(tmp_path / 'times')!r})\n"
+        "times.write_text(times.read_text() + 'x' if times.exists() else 'x')\n"
+        "@dataclass(frozen=True)\n"
+        "class Times(Layer):\n"
+        "    factor: float = 2.0\n"
+        "    def apply(self, x):\n"
+        "        return self.factor * x\n"
+        "pools = lambda stride: (MaxPool(stride), Times())\n"
+        "from istanas_jax.space.layers import MaxPool\n"
+        "one = Operation('one', pools, 'blue')\n"
+        "two = Operation('two', pools, 'blue')\n"
+    )
+    for name in ("one", "two"):
+        assert find_operation(f"{file}:{name}").name == f"{file}:{name}"
+    assert (tmp_path / "times").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("variant", "overrides", "sentence"),
+    [
+        (
+            "one_stage_tiny",
+            ["space.operations=('skip_connect','examples/my_operations.py:squeeze')"],
+            "my_operations.py:squeeze does not end in a batch norm, which a one-stage run needs",
+        ),
+        (
+            "tiny",
+            ["space.alike=True", "search.ista.budget.max_latency_ms=5.0"],
+            "search.ista.budget does not work with space.alike",
+        ),
+    ],
+)
+def test_what_a_run_cannot_do_with_a_space(variant, overrides, sentence, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    spec = str(ROOT / "configs" / f"digits.py:{variant}")
+    config = load_config(spec, [f"--config.{override}" for override in overrides])
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        check_config(config, devices=1)

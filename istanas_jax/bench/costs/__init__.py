@@ -1,1 +1,1 @@
-"""Benchmarks of what things cost: operations, networks, the start of a command, larger sizes."""
+"""Benchmarks of what things cost: operations and networks."""

@@ -57,7 +57,7 @@ def run(
             given = {"regime": REGIMES[regime], "batch": batch, "dtype": net.dtype}
             row = {"operation": op, **shape._asdict(), "edges": edges}
             row |= _measured(op, shape, given, rate, seconds)
-            if not why_not:
+            if not why_not and torch_operations.has(op, shape.stride):
                 row |= torch_operations.measure(op, shape, **given, seconds=seconds)
                 row |= {f"{way}_ratio": _ratio(row, way) for way in WAYS}
             rows.append(row)

@@ -5,8 +5,8 @@ import jax
 from istanas_jax.deploy.pytorch_source import installed, layer_text
 from istanas_jax.devices.timing import fastest
 from istanas_jax.networks.operation_times import OperationShape
-from istanas_jax.space.layers import FactorisedReduction, Layers, NormRegime
-from istanas_jax.space.operations import BY_NAME
+from istanas_jax.space.layers import FactorisedReduction, Layers, Noise, NormRegime
+from istanas_jax.space.operations import find_operation
 
 
 def why_not() -> str:
@@ -16,6 +16,12 @@ def why_not() -> str:
     if jax.default_backend() != "cpu":
         return "there is no comparison with PyTorch: it is made on CPUs only"
     return ""
+
+
+def has(op: str, stride: int) -> bool:
+    """Whether PyTorch has the operation: not noise, nor layers of a file of one's own."""
+    layers = find_operation(op).layers(stride)
+    return not any(isinstance(layer, Noise) or hasattr(layer, "apply") for layer in layers)
 
 
 def version() -> str:
@@ -36,7 +42,7 @@ def measure(
     """Milliseconds of the operation in PyTorch, forward and with its backward pass."""
     import torch
 
-    layers = BY_NAME[op].layers_in(shape.stride, regime)
+    layers = find_operation(op).layers_in(shape.stride, regime)
     module = module_of(layers, shape.channels, regime.affine)
     module = module.to(dtype=getattr(torch, dtype), memory_format=torch.channels_last)
     channels, size, _ = shape
@@ -69,7 +75,8 @@ def module_of(sequence: Layers, channels: int, affine: bool):
         if isinstance(layer, FactorisedReduction):
             made.append(_halving(channels))
         else:
-            made.append(eval(layer_text(layer, str(channels), affine), {"nn": nn}))
+            made += eval(f"[{layer_text(layer, str(channels), affine)}]", {"nn": nn})
+        channels = layer.channels_out(channels)
     return nn.Sequential(*made)
 
 
