@@ -3,7 +3,8 @@
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -154,7 +155,20 @@ def stablehlo(trained: Trained, variables: dict, folded: bool = False) -> bytes:
     size = trained.image_size
     images = jax.ShapeDtypeStruct((batch, size, size, trained.net.image_channels), jnp.uint8)
     classify = jax.jit(lambda images: logits(trained, variables, images, folded=folded))
-    return bytes(jax_export.export(classify, platforms=PLATFORMS)(images).serialize())
+    with _nameless_folders():
+        return bytes(jax_export.export(classify, platforms=PLATFORMS)(images).serialize())
+
+
+@contextmanager
+def _nameless_folders() -> Iterator[None]:
+    """Let programs name the files they come from, but not the folders of this machine."""
+    key = "jax_hlo_source_file_canonicalization_regex"
+    before = getattr(jax.config, key)
+    jax.config.update(key, ".*/")
+    try:
+        yield
+    finally:
+        jax.config.update(key, before)
 
 
 def _claim(out: str | os.PathLike) -> epath.Path:

@@ -61,6 +61,7 @@ WAYS = {
     "python -m istanas_jax export runs/digits --out digits_net": AS_TYPED,
     "python -m istanas_jax export runs/digits --out digits_net --bench": AS_TYPED,
     "python -m istanas_jax predict digits_net examples/digit.png": AS_TYPED,
+    "python -m istanas_jax predict examples/cifar10/network examples/cat.png": AS_TYPED,
     "python -m istanas_jax prepare cifar10": Way(more="--dir data"),
     "python -m istanas_jax run --config cifar10_two_stage --workdir runs/two_stage": REHEARSED,
     "python -m istanas_jax run --config cifar10_one_stage --workdir runs/one_stage": Way(
@@ -126,6 +127,9 @@ WAYS = {
     "python launch/tpu/tpu_pod.py --name istanas --zone us-west4-a --accelerator v5litepod-32 "
     "-- run --config imagenet_one_stage --workdir gs://my-bucket/imagenet": Way(rehearsed=True),
     "python -m istanas_jax plan --config imagenet_one_stage --topology v5e:4x8": Way(
+        reason="the TPU compiler is not in requirements.txt; tests/plan plans for CPUs"
+    ),
+    "python -m istanas_jax plan --config cifar10_two_stage --topology v5e:2x2": Way(
         reason="the TPU compiler is not in requirements.txt; tests/plan plans for CPUs"
     ),
     "python -m istanas_jax plan --config cifar10_two_stage --topology a100:8": Way(
