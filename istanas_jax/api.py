@@ -218,6 +218,7 @@ def recover_z(
 ) -> Node:
     """Algorithm 1, line 2: from the compressed b of a node to its sparse connections.
 
+    >>> import numpy as np
     >>> node = recover_z(b=[0.5, -2.0, 0.0], A=np.eye(3), lam=0.1)
     >>> node.z
     Array([ 0.4, -1.9,  0. ], dtype=float32)
