@@ -6,11 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from istanas_jax.config.files import TRUST
+
 
 def show(args, results: dict | list, table: Callable[[Any], str]) -> int:
     """Print one JSON line if that is wanted, otherwise the table."""
     print(json.dumps(results) if args.json else table(results))
     return 0
+
+
+def add_benchmark(
+    benchmarks, name: str, run, summary: str, description: str, *, config: str | None = None
+):
+    """Add a benchmark; `config` is the default of those that take one."""
+    benchmark = benchmarks.add_parser(name, help=summary, description=description)
+    if config is not None:
+        benchmark.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
+    benchmark.add_argument("--json", action="store_true", help="print one JSON line")
+    benchmark.set_defaults(run=run)
+    return benchmark
 
 
 def positive(text: str, most: int = 10**9) -> int:

@@ -6,8 +6,8 @@ from functools import partial
 from ml_collections import ConfigDict
 
 from istanas_jax.cli import bench_costs
-from istanas_jax.cli.arguments import positive, show, size
-from istanas_jax.config.files import TRUST, load_config
+from istanas_jax.cli.arguments import add_benchmark, positive, show, size
+from istanas_jax.config.files import load_config
 
 
 def add_commands(commands) -> None:
@@ -33,18 +33,8 @@ def add_commands(commands) -> None:
     bench_costs.add_commands(benchmarks)
 
 
-def _add(benchmarks, name: str, run, summary: str, description: str, *, config: str = ""):
-    """Add a benchmark; `config` is the default of those that take one."""
-    benchmark = benchmarks.add_parser(name, help=summary, description=description)
-    if config:
-        benchmark.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
-    benchmark.add_argument("--json", action="store_true", help="print one JSON line")
-    benchmark.set_defaults(run=run)
-    return benchmark
-
-
 def _add_recovery(benchmarks) -> None:
-    recovery = _add(
+    recovery = add_benchmark(
         benchmarks,
         "recovery",
         _recovery,
@@ -63,7 +53,7 @@ def _recovery(args) -> int:
 
 
 def _add_step(benchmarks) -> None:
-    step = _add(
+    step = add_benchmark(
         benchmarks,
         "step",
         _step,
@@ -126,7 +116,7 @@ def _config_of(method: str, search: dict) -> ConfigDict:
 
 
 def _add_memory(benchmarks) -> None:
-    memory = _add(
+    memory = add_benchmark(
         benchmarks,
         "memory",
         _memory,
@@ -149,7 +139,7 @@ def _memory(args) -> int:
 
 
 def _add_loop(benchmarks) -> None:
-    loop = _add(
+    loop = add_benchmark(
         benchmarks,
         "loop",
         _loop,
@@ -169,7 +159,7 @@ def _loop(args) -> int:
 
 
 def _add_data(benchmarks) -> None:
-    data = _add(
+    data = add_benchmark(
         benchmarks,
         "data",
         _data,
@@ -207,7 +197,7 @@ def _data(args) -> int:
 
 
 def _add_switch(benchmarks) -> None:
-    _add(
+    add_benchmark(
         benchmarks,
         "switch",
         _switch,
@@ -225,7 +215,7 @@ def _switch(args) -> int:
 
 
 def _add_docs(benchmarks) -> None:
-    docs = _add(
+    docs = add_benchmark(
         benchmarks,
         "docs",
         _docs,
@@ -254,7 +244,7 @@ def _docs(args) -> int:
 
 
 def _add_torture(benchmarks) -> None:
-    torture = _add(
+    torture = add_benchmark(
         benchmarks,
         "torture",
         _torture,

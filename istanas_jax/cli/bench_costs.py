@@ -3,8 +3,8 @@
 import sys
 from functools import partial
 
-from istanas_jax.cli.arguments import positive, seconds, show, size
-from istanas_jax.config.files import TRUST, load_config
+from istanas_jax.cli.arguments import add_benchmark, positive, seconds, show, size
+from istanas_jax.config.files import load_config
 
 _say = partial(print, file=sys.stderr, flush=True)
 CIFAR = "configs/cifar10_two_stage.py"
@@ -16,17 +16,8 @@ def add_commands(benchmarks) -> None:
         add(benchmarks)
 
 
-def _add(benchmarks, name: str, run, summary: str, description: str, config: str = CIFAR):
-    """Add a benchmark; `config` is its default, which may be none."""
-    benchmark = benchmarks.add_parser(name, help=summary, description=description)
-    benchmark.add_argument("--config", default=config, metavar="FILE[:VARIANT]", help=TRUST)
-    benchmark.add_argument("--json", action="store_true", help="print one JSON line")
-    benchmark.set_defaults(run=run)
-    return benchmark
-
-
 def _add_ops(benchmarks) -> None:
-    ops = _add(
+    ops = add_benchmark(
         benchmarks,
         "ops",
         _ops,
@@ -73,7 +64,7 @@ def _ops(args) -> int:
 
 
 def _add_latency(benchmarks) -> None:
-    latency = _add(
+    latency = add_benchmark(
         benchmarks,
         "latency",
         _latency,

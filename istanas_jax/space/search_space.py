@@ -187,6 +187,11 @@ class Space:
             [min(k, self.kept(node) - 1) for k in range(self.most)] for node in range(self.nodes)
         ]
 
+    @property
+    def own_columns(self) -> list[list[bool]]:
+        """Per node, which columns hold a connection of its own and do not repeat one."""
+        return [[k < self.kept(node) for k in range(self.most)] for node in range(self.nodes)]
+
     def own(self, rows: Iterable[Sequence]) -> list[Sequence]:
         """The rows of a cell's nodes without the columns that only fill an array up."""
         return [row[: self.kept(node)] for node, row in enumerate(rows)]

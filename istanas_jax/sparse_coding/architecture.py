@@ -125,8 +125,7 @@ def only_kept(
     """0 in the columns that repeat a pick."""
     if not space.uneven:
         return values
-    kept = np.array([[space.kept(node)] for node in range(space.nodes)])
-    return jnp.where(np.arange(space.most) < kept, values, 0)
+    return jnp.where(np.array(space.own_columns), values, 0)
 
 
 def settled(arch: ArchState, coding: Coding) -> Float[Array, "cells nodes n"]:
@@ -181,7 +180,7 @@ def straight_coefficients(
     A_S = jnp.take_along_axis(arch.A, arch.support[:, :, None, :], axis=-1)
     w = jnp.einsum("cjm,cjms->cjs", arch.b, A_S, precision=lax.Precision.HIGHEST)
     if space.uneven:
-        s = np.array([[space.kept(node)] for node in range(space.nodes)])
+        s = np.sum(space.own_columns, -1, keepdims=True)
         mean = jnp.sum(only_kept(w, space), -1, keepdims=True) / s
     else:
         s, mean = arch.support.shape[-1], jnp.mean(w, -1, keepdims=True)

@@ -4,9 +4,9 @@ Most runs here are made up: what a driver would leave is written at once. One st
 """
 
 import json
-from dataclasses import replace
 
 import pytest
+from made_up_studies import leave, result_of, text
 from study_configs import CONFIG, study_config
 from tiny_space import TINY_SPACE
 
@@ -14,96 +14,10 @@ from istanas_jax.cli.main import main
 from istanas_jax.methods import METHODS
 from istanas_jax.runs.folder import WorkdirError
 from istanas_jax.runs.interrupts import Interrupted
-from istanas_jax.space.genotype import random_genotype
-from istanas_jax.space.spaces import DARTS
-from istanas_jax.studies import runs
 from istanas_jax.studies.accuracy import AccuracyStudy
 from istanas_jax.studies.correlation import CorrelationStudy
 from istanas_jax.studies.curves import CurvesStudy
-from istanas_jax.studies.suite import SuiteStudy
 from istanas_jax.training.errors import TrainingError
-
-# Folders of made-up runs.
-
-
-def genotype(seed=0):
-    return random_genotype(seed, replace(DARTS, nodes=2)).to_dict()
-
-
-def leave(folder, config, **files):
-    folder.mkdir(parents=True, exist_ok=True)
-    plain = json.loads(config.to_json_best_effort())
-    for name, value in (files | {"config": plain, "started": {"commit": "abc"}}).items():
-        (folder / f"{name}.json").write_text(json.dumps(value))
-
-
-def result_of(config, accuracy, *, seeds, searches=0):
-    return {
-        "test_accuracies": [accuracy] * seeds,
-        "test_accuracy": accuracy,
-        "test_accuracy_deviation": None,
-        "test_top5_accuracy": 0.9,
-        "seeds": list(range(config.seed, config.seed + seeds)),
-        "parameters": 1000 + config.seed,
-        "genotype": genotype(config.seed),
-        "search": [{}] * searches,
-        "seconds": {"search": {"total": 60.0}, "retrain": {"total": 120.0}},
-    }
-
-
-@pytest.fixture
-def drivers(monkeypatch):
-    """Instead of the real ones; the list of what was run, and a dict of what is to be raised."""
-    done, trouble = [], {}
-
-    def begin(config, folder):
-        done.append(folder.name)
-        if folder.name in trouble:
-            raise trouble.pop(folder.name)
-
-    def search(config, folder):
-        begin(config, folder)
-        found = {
-            f"search_{i}": {
-                "genotype": genotype(i),
-                "accuracy_of": "b",
-                "accuracy": 0.5 + i / 100,
-                "coefficients": [[[0.1, 0.2]] * 2] * 2,
-                "seconds": {"total": 60.0},
-            }
-            for i in range(config.search.runs)
-        }
-        leave(folder, config, **found)
-        rows = [
-            {"phase": f"search {i}", "epoch": e, "step": e, "heldout_accuracy": 0.1 * e,
-             "distance": [[0.1, 0.2], [0.3, 0.4]], "seconds": {"total": 90.0 * e, "compile": 30.0}}
-            for i in range(config.search.runs) for e in (1, 2)
-        ]  # fmt: skip
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def train(config, folder):
-        begin(config, folder)
-        accuracy = 0.7 - config.seed % 100 / 100  # the other way round than in search
-        leave(folder, config, result=result_of(config, accuracy, seeds=config.train.runs))
-
-    def two(config, folder):
-        begin(config, folder)
-        made = {"seeds": config.train.runs, "searches": config.search.runs}
-        leave(folder, config, result=result_of(config, 0.8 + config.seed / 1e4, **made))
-
-    def one(config, folder):
-        begin(config, folder)
-        leave(folder, config, result=result_of(config, 0.6 + config.seed % 100 / 100, seeds=1))
-
-    monkeypatch.setattr(runs.two_stage, "search", search)
-    monkeypatch.setattr(runs.two_stage, "run", two)
-    monkeypatch.setattr(runs.one_stage, "run", one)
-    monkeypatch.setattr(runs.retrain, "run", train)
-    return done, trouble
-
-
-def text(folder):
-    return (folder / "study.md").read_text()
 
 
 @pytest.mark.slow
@@ -231,41 +145,6 @@ def test_accuracy(drivers, tmp_path):
     done.clear()
     AccuracyStudy(study_config("accuracy_tiny", *overrides, "search.runs=2"), tmp_path).run()
     assert done == ["random_0", "ista_0", "random_1", "ista_1"]
-
-
-def test_suite(drivers, tmp_path):
-    done, _ = drivers
-    overrides = ("study.spaces=('s2','s4')", "study.methods=('ista','random')", "study.seeds=1")
-    results = SuiteStudy(study_config("suite_tiny", *overrides), tmp_path).run()
-    assert done == ["s2_ista_0", "s2_random_0", "s4_ista_0", "s4_random_0"]
-    asked = json.loads((tmp_path / "s4_ista_0" / "config.json").read_text())
-    assert asked["space"]["name"] == "s4"
-    normal, reduction = (
-        sum(op in ("max_pool_3x3", "avg_pool_3x3", "skip_connect") for op, _ in genotype()[cell])
-        for cell in ("normal", "reduce")
-    )
-    for row in results["rows"]:
-        assert row["weight_free"] == [normal, reduction]
-    shown = text(tmp_path)
-    assert f"| s4 | random search | 1 | 80.00 | {normal:.1f} | {reduction:.1f} | 0.001 M |" in shown
-    assert f"| s2_ista_0 | 0 | 80.00 | {normal} + {reduction} | 1,000 | abc |" in shown
-    done.clear()
-    more = ("study.spaces=('s2','s4','s1')", *overrides[1:])
-    SuiteStudy(study_config("suite_tiny", *more), tmp_path).run()
-    assert done == ["s1_ista_0", "s1_random_0"]
-
-
-@pytest.mark.parametrize(
-    ("spaces", "sentence"),
-    [
-        ("('s2','s2')", "study.spaces names 's2' 2 times: once is enough"),
-        ("('s9',)", "unknown space 's9', there are: darts, "),
-        ("()", "nothing to do: .*, study.spaces the search spaces"),
-    ],
-)
-def test_spaces_of_a_suite(spaces, sentence, tmp_path):
-    with pytest.raises(ValueError, match=sentence):
-        SuiteStudy(study_config("suite_tiny", f"study.spaces={spaces}"), tmp_path)
 
 
 def test_no_search_is_counted_twice(tmp_path):

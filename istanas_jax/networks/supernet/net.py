@@ -108,8 +108,7 @@ class SuperNet(nn.Module):
         """
         mode = Mode(train, axis_name)
         if self.space.uneven and coefficients is not None:
-            kept = np.array([[self.space.kept(j)] for j in range(self.space.nodes)])
-            coefficients = jnp.where(np.arange(self.space.most) < kept, coefficients, 0)
+            coefficients = jnp.where(np.array(self.space.own_columns), coefficients, 0)
         stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
         s0, s1 = stem(x.astype(self.dtype), mode)
         plans = self.plans()
