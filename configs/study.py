@@ -150,9 +150,11 @@ def _imagenet(config: ConfigDict) -> None:
 def _small(config: ConfigDict) -> None:
     """All ours: a tenth of the steps of cifar10_two_stage.py:small, at ten times its rates."""
     name = config.study.name
-    if name == "suite":  # our search, on half of the images and with half of the channels
+    if name == "suite":  # our search, with half of the images, channels and epochs
         config.data.max_images = 10_000
         config.search.channels = config.train.channels = 8
+        config.search.epochs //= 2
+        config.search.ista.explore.warmup_epochs //= 2
         return
     config.study.methods = COMPARED
     if name == "cost":  # the paper's net: 8 cells, 16 channels
