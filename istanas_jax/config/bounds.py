@@ -20,7 +20,6 @@ from istanas_jax.config.ranges import (
     YES_OR_NO,
     Rule,
     each,
-    even,
     is_number,
     is_whole,
     number,
@@ -97,7 +96,7 @@ TABLE = {
     #
     "{search,train}.stem": one_of("cifar", "imagenet"),
     "{search,train}.cells": whole(1, 1000),
-    "{search,train}.channels": even(2, 4096),  # a factorised reduction halves them
+    "{search,train}.channels": whole(2, 4096),
     "{search,train}.auxiliary_weight": number(0, 100),
     "{search,train}.cutout": whole(0, 4096),
     "{search,train}.label_smoothing": FRACTION,

@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.bounds import check_values
 from istanas_jax.space.connections import num_predecessors
 from istanas_jax.space.layers import Norm
-from istanas_jax.space.operations import NONE, STRIDES, find_operation
+from istanas_jax.space.operations import AUXILIARY_SKIP, NONE, STRIDES, find_operation
 from istanas_jax.space.spaces import Space, read_space
 
 PHASES = ("search", "train")
@@ -23,6 +23,11 @@ def check_config(config: ConfigDict, devices: int) -> None:
     for phase in PHASES:
         if phase not in config:
             continue
+        if config[phase].channels % 2 and config[phase].stem == "imagenet":
+            raise ValueError(
+                f"{phase}.channels is {config[phase].channels}, but it must be even with the stem "
+                "imagenet: the first cell halves the channels"
+            )
         batch, parts = config[phase].batch, config[phase].microbatches
         if batch % (devices * parts):
             said = f"{devices} devices" + (f" times {parts} parts" if parts > 1 else "")
@@ -32,10 +37,14 @@ def check_config(config: ConfigDict, devices: int) -> None:
 def _check_ista(config: ConfigDict) -> None:
     space, own = read_space(config.space), config.search.ista
     if config.schedule == "one_stage":
+        if space.auxiliary:
+            raise ValueError(f"only two-stage runs search spaces with {AUXILIARY_SKIP}")
         _check_absorbable(space)
     budget = own.budget
-    if space.alike and any(budget[key] for key in budget if key.startswith("max_")):
-        raise ValueError("search.ista.budget does not work with space.alike")
+    if any(budget[key] for key in budget if key.startswith("max_")):
+        for given, said in ((space.alike, "space.alike"), (space.auxiliary, AUXILIARY_SKIP)):
+            if given:
+                raise ValueError(f"search.ista.budget does not work with {said}")
     for node in range(space.nodes if own.distinct else 0):
         if space.kept(node) > num_predecessors(node):
             raise ValueError(

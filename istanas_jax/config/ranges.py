@@ -32,13 +32,6 @@ def whole(low: int, high: int) -> Rule:
     )
 
 
-def even(low: int, high: int) -> Rule:
-    return Rule(
-        lambda value: whole(low, high).good(value) and value % 2 == 0,
-        f"an even number from {low:,} to {high:,}",
-    )
-
-
 def number(low: float, high: float) -> Rule:
     """A number from low to high, both included."""
     return Rule(

@@ -138,7 +138,7 @@ def strongest(
 
     Returns flat indices, strongest first, and their weights.
     """
-    if space.candidates is not None or NONE in space.operations:
+    if space.numbers is not None or NONE in space.operations:
         table = jnp.where(keepable(space), table, -jnp.inf)
     supports, weights = [], []
     for node in range(space.nodes):

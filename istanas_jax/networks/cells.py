@@ -14,7 +14,7 @@ from istanas_jax.networks.variables import declare_stats, declare_weights, move_
 from istanas_jax.space.connections import OTHER_ORDER, reduction_cells, stride_of
 from istanas_jax.space.genotype import Cell as CellGenotype
 from istanas_jax.space.layers import NormRegime
-from istanas_jax.space.operations import find_operation
+from istanas_jax.space.operations import AUXILIARY_SKIP, find_operation
 
 
 class CellPlan(NamedTuple):
@@ -31,8 +31,10 @@ def plan_cells(stem: str, num_cells: int, channels: int, concat: tuple[int, int]
     """The cells of a network; `concat` counts the nodes in the output of each cell type."""
     if stem not in STEMS:
         raise ValueError(f"unknown stem {stem!r}, there are: {', '.join(STEMS)}")
-    if channels % 2:
-        raise ValueError(f"channels = {channels} must be even: a factorised reduction halves them")
+    if channels % 2 and stem == "imagenet":
+        raise ValueError(
+            f"channels = {channels} must be even with the stem imagenet: the first cell halves them"
+        )
     reductions = reduction_cells(num_cells)
     in0 = in1 = 3 * channels if stem == "cifar" else channels
     halve = stem == "imagenet"
@@ -120,7 +122,7 @@ class Cell(nn.Module):
                 y = run(states[predecessor], mode)
                 if paths is not None and not self._spared(op, stride):
                     y = paths[:, j, k, None, None, None].astype(y.dtype) * y
-                if coefficients is not None:
+                if coefficients is not None and op != AUXILIARY_SKIP:
                     y = operations.weigh(coefficients[j, ranks[k]], y)
                 total = total + y
             states.append(fence(total))

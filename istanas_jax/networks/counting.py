@@ -104,7 +104,7 @@ def count_supernet(
     space = net.space
     if support is None:
         cells = [
-            [list(map(space.connection, space.candidates_of(c, j))) for j in range(space.nodes)]
+            [list(map(space.connection, space.everything_at(c, j))) for j in range(space.nodes)]
             for c in range(2)
         ]
     else:

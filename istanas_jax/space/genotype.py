@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER
+from istanas_jax.space.connections import NUM_INPUTS, OTHER_ORDER, Connection
 from istanas_jax.space.genotype_checks import (
     Cell,
     GenotypeError,
@@ -33,7 +33,7 @@ from istanas_jax.space.genotype_checks import (
     whole,
 )
 from istanas_jax.space.genotype_text import MAX_TEXT, read_darts, read_json
-from istanas_jax.space.operations import find_operation
+from istanas_jax.space.operations import AUXILIARY_SKIP, find_operation
 from istanas_jax.space.published import CELLS, PARAMETERS
 from istanas_jax.space.spaces import DARTS, Space
 from istanas_jax.space.wording import show, suggest
@@ -169,9 +169,13 @@ class Genotype:
 
 
 def weight_free(genotype: Genotype) -> list[int]:
-    """How many connections of the normal and the reduction cell have no weights."""
+    """How many chosen connections of the normal and the reduction cell have no weights."""
     return [
-        sum(find_operation(c.operation).weight_free for node in cell for c in node)
+        sum(
+            find_operation(c.operation).weight_free and c.operation != AUXILIARY_SKIP
+            for node in cell
+            for c in node
+        )
         for cell in (genotype.normal, genotype.reduce)
     ]
 
@@ -179,10 +183,14 @@ def weight_free(genotype: Genotype) -> list[int]:
 def in_order_of(genotype: Genotype, coefficients: Iterable[Iterable[Sequence]]) -> list[list[list]]:
     """Coefficients of both cells, strongest first, in the order of the genotype's connections.
 
-    What only fills an array up, where nodes have different numbers of connections, is left out.
+    What only fills an array up, where nodes have different numbers of connections, is left out;
+    what runs beside the chosen connections has 1.
     """
     return [
-        [list(row[: len(node)])[OTHER_ORDER] for row, node in zip(rows, cell, strict=True)]
+        [
+            [*row[: len(node)], *[1.0] * (len(node) - len(row))][OTHER_ORDER]
+            for row, node in zip(rows, cell, strict=True)
+        ]
         for rows, cell in zip(coefficients, (genotype.normal, genotype.reduce), strict=True)
     ]
 
@@ -252,7 +260,8 @@ def _support(cell: Cell, space: Space, where: str) -> Support:
     support = []
     for j, node in enumerate(cell):
         try:
-            support.append(tuple(map(space.flat, node[OTHER_ORDER])))
+            chosen = [c for c in node[OTHER_ORDER] if c.operation != AUXILIARY_SKIP]
+            support.append(tuple(map(space.flat, chosen)))
         except ValueError as error:
             raise GenotypeError(f"{where}, node {j}: {error}") from None
     return tuple(support)
@@ -271,6 +280,8 @@ def _from_support(support: Iterable[Sequence[int]], space: Space, where: str) ->
                     f"expected 0 to {last}"
                 )
             node.append(space.connection(flat))
-        kept = space.kept(j) if space.uneven else len(node)
-        cell.append(tuple(node[:kept][OTHER_ORDER]))
+        node = node[: space.kept(j)] if space.uneven else node
+        if space.auxiliary:
+            node += [Connection(AUXILIARY_SKIP, connection.predecessor) for connection in node]
+        cell.append(tuple(node[OTHER_ORDER]))
     return tuple(cell)

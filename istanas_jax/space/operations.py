@@ -36,6 +36,7 @@ from istanas_jax.space.wording import suggest
 
 STRIDES = (1, 2)
 NONE = "none"  # what DARTS calls the zero operation
+AUXILIARY_SKIP = "auxiliary_skip"  # no candidate: runs beside every connection that is kept
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ RECORDS = (
     # RobustDARTS's.
     Operation(NONE, lambda stride: (Zero(stride),), "blue", release="{}"),
     Operation("noise", lambda stride: (Noise(stride), Norm(only="identity")), "purple"),
+    # DARTS-Bench-Suite's.
+    Operation(AUXILIARY_SKIP, skip, "green", release="{}"),
 )
 BY_NAME = {record.name: record for record in RECORDS}
 

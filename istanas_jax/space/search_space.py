@@ -4,6 +4,9 @@ A space is data: operations, nodes, and how many connections each node keeps. It
 between a flat index and its (predecessor, operation). Methods marked "arithmetic only" take whole
 numbers or arrays of them alike. `spaces` has those that go by a name.
 
+With `auxiliary_skip` among its operations every connection that a node keeps has a skip-connection
+beside it, of weight 1. It is never chosen, so supports leave it out.
+
 Where nodes keep different numbers of connections, arrays are as wide as the largest of them: a
 support repeats a node's last pick, whose coefficient there is 0.
 """
@@ -23,7 +26,7 @@ from istanas_jax.space.connections import (
     num_edges,
     num_predecessors,
 )
-from istanas_jax.space.operations import find_operation, is_from_file
+from istanas_jax.space.operations import AUXILIARY_SKIP, find_operation, is_from_file
 
 Candidates = tuple[tuple[tuple[str, ...], ...], ...]  # per cell type and edge, names in order
 
@@ -65,6 +68,11 @@ class Space:
             yield f"the number of nodes is {self.nodes}, expected at least 1"
         if isinstance(self.s, tuple) and len(self.s) != self.nodes:
             yield f"s has {len(self.s)} numbers, but there are {self.nodes} nodes"
+        if self.auxiliary and (self.uneven or not self.distinct):
+            yield (
+                f"{AUXILIARY_SKIP} needs distinct = True and the same s at every node: it belongs "
+                "to an edge"
+            )
         yield from self._edge_problems()
         for node in range(self.nodes):
             for cell_type, cell in enumerate(CELL_TYPES):
@@ -92,6 +100,8 @@ class Space:
                         f"{unknown[0]} is a candidate of edge {edge} of the {cell} cell, but not "
                         "among the operations"
                     )
+                if AUXILIARY_SKIP in names:
+                    yield f"{AUXILIARY_SKIP} is a candidate of edge {edge} of the {cell} cell"
         if self.alike and self.candidates[0] != self.candidates[1]:
             yield "both cells are alike, but their candidates are not"
 
@@ -136,6 +146,23 @@ class Space:
         """n_j of the last node: the length that holds every node's candidates."""
         return self.num_candidates(self.nodes - 1)
 
+    # What runs beside the connections of a node.
+
+    @property
+    def auxiliary(self) -> bool:
+        """Whether a skip-connection runs beside every connection that is kept."""
+        return AUXILIARY_SKIP in self.operations
+
+    def beside(self, flat):
+        """Flat index of the skip-connection beside a connection. Arithmetic only."""
+        predecessor, _ = self.split_index(flat)
+        return self.flat_index(predecessor, self.operations.index(AUXILIARY_SKIP))
+
+    def everything_at(self, cell_type: int, node: int) -> list[int]:
+        """The flat indices of a node that have weights: its candidates, and what runs beside."""
+        some = self.candidates_of(cell_type, node)
+        return some + sorted(set(map(self.beside, some))) if self.auxiliary else some
+
     # What a node may have and keeps.
 
     def candidates_of(self, cell_type: int, node: int) -> list[int]:
@@ -148,11 +175,13 @@ class Space:
     @cached_property
     def numbers(self) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
         """The candidates as numbers of operations, in rising order; None: all."""
-        if self.candidates is None:
+        if self.candidates is None and not self.auxiliary:
             return None
+        everything = tuple(name for name in self.operations if name != AUXILIARY_SKIP)
         index = self.operations.index
         return tuple(
-            tuple(tuple(sorted(map(index, names))) for names in edges) for edges in self.candidates
+            tuple(tuple(sorted(map(index, names))) for names in edges)
+            for edges in self.candidates or [[everything] * num_edges(self.nodes)] * len(CELL_TYPES)
         )
 
     @cached_property

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from istanas_jax.space.connections import num_edges
-from istanas_jax.space.operations import NONE
+from istanas_jax.space.operations import AUXILIARY_SKIP, NONE
 from istanas_jax.space.search_space import Candidates, Space, SpaceError, frozen
 
 DARTS = Space(
@@ -38,6 +38,35 @@ _S1 = (
 )
 
 
+_NO_SKIP = tuple(name for name in DARTS.operations if name != "skip_connect")
+
+# DARTS-Bench-Suite: its super-nets, each with three sets of operations.
+SUITE_NETS = {
+    "wide": {"cells": 4, "channels": 18},
+    "deep": {"cells": 18, "channels": 7},
+    "single_cell": {"cells": 1, "channels": 26},
+}
+
+
+def _suite(net: str) -> tuple[Space, Space, Space]:
+    regular = replace(DARTS, name=net, nodes=8 if net == "single_cell" else DARTS.nodes)
+    return (
+        regular,
+        replace(regular, name=f"{net}_no_skip", operations=_NO_SKIP),
+        replace(
+            regular,
+            name=f"{net}_all_skip",
+            operations=(*DARTS.operations, AUXILIARY_SKIP),
+            distinct=True,
+        ),
+    )
+
+
+def suite_net(space: str) -> dict[str, int]:
+    """Cells and channels of the super-net that a space of DARTS-Bench-Suite is searched in."""
+    return next((net for name, net in SUITE_NETS.items() if space.startswith(name)), {})
+
+
 def _robust(name: str, *operations: str, **own) -> Space:
     return Space(name, operations, zero=False, **own)
 
@@ -46,11 +75,7 @@ SPACES = {
     space.name: space
     for space in (
         DARTS,
-        replace(
-            DARTS,
-            name="darts_no_skip",
-            operations=tuple(name for name in DARTS.operations if name != "skip_connect"),
-        ),
+        replace(DARTS, name="darts_no_skip", operations=_NO_SKIP),
         # The operations of NAS-Bench-201 (Dong and Yang, ICLR 2020) in the cells of DARTS.
         Space("nas_bench_201", ("skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")),
         _robust(
@@ -66,6 +91,7 @@ SPACES = {
         _robust("s2", "skip_connect", "sep_conv_3x3"),
         _robust("s3", NONE, "skip_connect", "sep_conv_3x3"),
         _robust("s4", "noise", "sep_conv_3x3"),
+        *(space for net in SUITE_NETS for space in _suite(net)),
     )
 }
 

@@ -7,6 +7,7 @@ after training stand the connections without weights, in which a collapse shows,
 from istanas_jax.methods import title_of
 from istanas_jax.runs.folder import RESULT
 from istanas_jax.space.genotype import Genotype, weight_free
+from istanas_jax.space.spaces import suite_net
 from istanas_jax.studies import plots
 from istanas_jax.studies.accuracy import AccuracyStudy, millions, seconds
 from istanas_jax.studies.base import Job, percent, table
@@ -31,6 +32,7 @@ class SuiteStudy(AccuracyStudy):
     def _job(self, space: str, method: str, number: int) -> Job:
         config = self.two_stage_config(method, number)
         config.space.name = space
+        config.search.update(suite_net(space))
         return self.two_stage_job(f"{space}_{method}_{number}", config, number)
 
     def results(self) -> dict:

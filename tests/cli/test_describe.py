@@ -68,7 +68,7 @@ def test_describe_prints_a_table(capsys, no_compilation):
     [
         (["ISTA_twostag"], "did you mean ISTA_twostage"),
         (["Genotype(normal=1)"], "missing"),
-        (["ISTA_twostage", "--channels", "5"], "must be even"),
+        (["ISTA_twostage", "--net", "imagenet", "--channels", "5"], "must be even"),
     ],
 )
 def test_bad_input_is_one_sentence(argv, sentence, capsys):

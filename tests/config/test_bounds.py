@@ -53,7 +53,7 @@ def test_yes_is_no_number():
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("search.channels=1000000", "it must be an even number from 2 to 4,096"),
+        ("search.channels=1000000", "it must be a whole number from 2 to 4,096"),
         ("search.cells=1000000000", "it must be a whole number from 1 to 1,000"),
         ("space.nodes=1000", "it must be a whole number from 2 to 12, or 0"),
         ("space.nodes=1", "it must be a whole number from 2 to 12, or 0"),

@@ -26,7 +26,10 @@ def space_of(*overrides):
 
 
 def test_named_spaces():
-    assert list(SPACES) == ["darts", "darts_no_skip", "nas_bench_201", "s1", "s2", "s3", "s4"]
+    own = ["darts", "darts_no_skip", "nas_bench_201", "s1", "s2", "s3", "s4"]
+    suite = [net + ops for net in ("wide", "deep", "single_cell")
+             for ops in ("", "_no_skip", "_all_skip")]  # fmt: skip
+    assert list(SPACES) == own + suite
     assert SPACES["s3"].operations == ("none", "skip_connect", "sep_conv_3x3")
     assert SPACES["s4"].operations == ("noise", "sep_conv_3x3")
     assert "skip_connect" not in SPACES["darts_no_skip"].operations
@@ -64,8 +67,11 @@ def test_random_genotypes_have_allowed_connections_only(space):
         genotype = random_genotype(seed, space)
         for c, cell in enumerate((genotype.normal, genotype.reduce)):
             for j, node in enumerate(cell):
-                assert len(node) == space.kept(j)
-                for connection in node:
+                chosen = [c for c in node if c.operation != "auxiliary_skip"]
+                assert len(chosen) == space.kept(j)
+                beside = [c.predecessor for c in node if c not in chosen]
+                assert beside == [c.predecessor for c in chosen if space.auxiliary]
+                for connection in chosen:
                     edge = j * (j + 3) // 2 + connection.predecessor
                     own = space.candidates[c][edge] if space.candidates else space.operations
                     assert connection.operation in own
@@ -105,6 +111,19 @@ def test_weight_free_connections():
     assert s4.weight_free([[0, 1], [2, 3]]) == 2  # noise has the even flat indices
 
 
+def test_skips_beside_connections_are_not_chosen():
+    space = SPACES["deep_all_skip"]
+    genotype = random_genotype(0, space)
+    assert all(len(node) == 4 for node in genotype.normal)
+    assert genotype.supports(space) == random_genotype(0, space).supports(space)
+    without = [[c for c in node if c.operation != "auxiliary_skip"] for node in genotype.normal]
+    plain = Genotype(without, (2, 3, 4, 5), without, (2, 3, 4, 5))
+    assert weight_free(genotype)[0] == weight_free(plain)[0]
+    ones = in_order_of(genotype, [[[0.7, 0.3]] * 4] * 2)
+    assert ones[0][0] == [1.0, 1.0, 0.3, 0.7]
+    assert len(space.candidates_of(0, 0)) == 14 and len(space.everything_at(0, 0)) == 16
+
+
 def test_what_a_config_asks_for():
     assert space_of() == DARTS
     assert space_of("name=s2") == SPACES["s2"]
@@ -136,6 +155,7 @@ def test_a_space_in_a_file():
         (["name=s1", "operations=('skip_connect','sep_conv_3x3')"], "edge 12 of the normal cell"),
         (["name=s1", "nodes=5"], "space s1: candidates must be given for all 20 edges of both"),
         (["operations=('gone.py:squeeze',)"], "operation gone.py:squeeze: there is no file gone"),
+        (["name=wide_all_skip", "distinct=False"], "auxiliary_skip needs distinct = True"),
         (["nodes=1"], "space.nodes is 1, it must be a whole number from 2 to 12, or 0"),
     ],
 )

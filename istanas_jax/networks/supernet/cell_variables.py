@@ -41,6 +41,7 @@ class CellSpec:
     candidates: tuple[tuple[int, ...], ...] | None = None  # operation numbers per edge; None: all
     recompute: bool = False  # operations run again in the backward pass
     shared: bool = False
+    slots: int = 0  # of a node; 0: as many as the connections that it keeps
 
     def __post_init__(self):
         part, over = divmod(self.channels, self.partial)
@@ -58,7 +59,7 @@ class CellSpec:
     @property
     def s(self) -> int:
         """Slots of a node."""
-        return self.space.most
+        return self.slots or self.space.most
 
     @property
     def op_channels(self) -> int:

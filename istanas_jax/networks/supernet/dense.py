@@ -19,7 +19,7 @@ from istanas_jax.networks.batch_norm import Mode, update_stats
 from istanas_jax.networks.supernet.cell_variables import CellSpec, CellVariables, output, preprocess
 from istanas_jax.networks.supernet.dynamic import make_slots
 from istanas_jax.space.connections import NUM_INPUTS, edge_index, num_edges
-from istanas_jax.space.operations import find_operation
+from istanas_jax.space.operations import AUXILIARY_SKIP, find_operation
 
 
 class Mixture(NamedTuple):
@@ -39,6 +39,9 @@ class Mixture(NamedTuple):
 def run_cell_mixed(cell: tuple[CellVariables, int], s0, s1, mixture, *, spec, mode: Mode):
     """Run the cell with its number; return its output and its updated statistics."""
     variables, number = cell
+    if spec.space.auxiliary:
+        always = spec.space.operations.index(AUXILIARY_SKIP)
+        mixture = mixture._replace(table=mixture.table.at[:, always].set(1))
     if mixture.drop is not None:
         key, rate = mixture.drop
         keys = jax.random.split(jax.random.fold_in(key, number), num_edges(spec.num_nodes))

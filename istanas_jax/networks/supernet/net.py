@@ -36,6 +36,7 @@ from istanas_jax.networks.supernet.dense import Mixture, run_cell_dense, run_cel
 from istanas_jax.networks.supernet.dynamic import make_slots, pack_weights, run_slots
 from istanas_jax.networks.target_net import cell_name
 from istanas_jax.space.connections import auxiliary_cell
+from istanas_jax.space.operations import AUXILIARY_SKIP
 from istanas_jax.space.spaces import DARTS, Space
 
 
@@ -68,6 +69,11 @@ class SuperNet(nn.Module):
 
     def spec(self, plan: CellPlan) -> CellSpec:
         candidates = self.candidates or self.space.numbers
+        if self.space.auxiliary:
+            runs_always = self.space.operations.index(AUXILIARY_SKIP)
+            candidates = tuple(tuple((*e, runs_always) for e in edges) for edges in candidates)
+            if all(len(e) == self.space.num_ops for edges in candidates for e in edges):
+                candidates = None  # equal edges are compiled once
         return CellSpec(
             plan.channels,
             plan.reduction,
@@ -109,6 +115,9 @@ class SuperNet(nn.Module):
         mode = Mode(train, axis_name)
         if self.space.uneven and coefficients is not None:
             coefficients = jnp.where(np.array(self.space.own_columns), coefficients, 0)
+        if self.space.auxiliary and support is not None:
+            support = with_auxiliary(support, self.space)
+            coefficients = jnp.concatenate([coefficients, jnp.ones_like(coefficients)], -1)
         stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
         s0, s1 = stem(x.astype(self.dtype), mode)
         plans = self.plans()
@@ -126,8 +135,7 @@ class SuperNet(nn.Module):
             else:
                 run = run_cell_dense if dense else run_cell
                 choice = (support[cell_type], coefficients[cell_type])
-                if support.shape[-1] != spec.s:
-                    spec = replace(spec, space=replace(self.space, s=support.shape[-1]))
+                spec = replace(spec, slots=support.shape[-1])
             s0, s1, moved = _run_stretch(run, variables, s0, s1, choice, spec, mode)
             if train and not self.is_initializing():
                 for i, stats in zip(stretch, moved, strict=True):
@@ -137,6 +145,13 @@ class SuperNet(nn.Module):
                 head = AuxiliaryHead(self.stem, self.classes, name="auxiliary")
                 auxiliary = head(s1, mode)
         return Classifier(self.classes, name="classifier")(s1), auxiliary
+
+
+def with_auxiliary(
+    support: Int[Array, "types nodes s"], space: Space
+) -> Int[Array, "types nodes 2*s"]:
+    """The connections of the support, then the skip-connections beside them."""
+    return jnp.concatenate([support, space.beside(jnp.asarray(support))], -1)
 
 
 def _stretches(plans: list[CellPlan]) -> list[list[int]]:
@@ -196,10 +211,13 @@ def keep_inactive(
       frozen: if given, scale and shift of a node's operations are updated only once it is frozen
         (Algorithm 2, lines 6 and 7).
     """
+    if net.space.auxiliary:
+        support = with_auxiliary(support, net.space)
     weights, norms = {}, {}
     for reduction in (False, True):
         regime = operations.REGIMES[net.regime]
-        spec = CellSpec(net.channels, reduction, net.space, regime, shared=net.shared)
+        channels = net.channels * (1 + reduction)
+        spec = CellSpec(channels, reduction, net.space, regime, shared=net.shared)
         slots = make_slots(support[int(reduction)], jnp.zeros(support.shape[1:]), spec)
         for group, (name, edges) in enumerate(
             zip(GROUP_NAMES[reduction], spec.groups, strict=True)

@@ -73,6 +73,8 @@ def _connections(net: SuperNet, supports) -> Iterator[tuple[str, str, Any, int, 
     for index, plan in enumerate(net.plans()):
         spec = net.spec(plan)
         for node, flat in enumerate(supports[int(plan.reduction)]):
+            if net.space.auxiliary:
+                flat = (*flat, *map(net.space.beside, flat))
             for k, number in enumerate(flat[OTHER_ORDER]):
                 predecessor, op = net.space.split_index(int(number))
                 name, operation = operation_name(node, k), net.space.operations[op]

@@ -12,14 +12,17 @@ import pytest
 from istanas_jax.networks.counting import count_supernet
 from istanas_jax.networks.supernet.net import SuperNet
 from istanas_jax.networks.supernet.static import select_variables, static_net
+from istanas_jax.networks.target_net import cell_name
 from istanas_jax.networks.variables import init_variables
 from istanas_jax.space.genotype import Genotype
-from istanas_jax.space.spaces import SPACES, read_space
+from istanas_jax.space.spaces import read_space
 from istanas_jax.sparse_coding.architecture import Coding, draw_support
 
 pytestmark = pytest.mark.slow
 
-TINY = {name: read_space({"name": name, "nodes": 2}) for name in SPACES if name != "darts"}
+# Those of DARTS-Bench-Suite have the operations of `darts` or `darts_no_skip`, but for all_skip.
+NAMES = ("darts_no_skip", "nas_bench_201", "s1", "s2", "s3", "s4", "wide_all_skip")
+TINY = {name: read_space({"name": name, "nodes": 2}) for name in NAMES}
 TINY["uneven"] = replace(TINY["s2"], s=(1, 3))
 LABELS = np.array([0, 3, 1, 2])
 
@@ -70,6 +73,32 @@ def test_dynamic_equals_dense_and_static(name):
     assert count_supernet(net, support, 8).parameters == sum(
         leaf.size for leaf in jax.tree.leaves(chosen["params"])
     )
+
+
+def test_auxiliary_skips_are_skips_of_weight_one():
+    """With coefficients of 0 they alone are left: a net of DARTS that has chosen them all."""
+    x = np.random.default_rng(0).standard_normal((4, 8, 8, 3)).astype(np.float32)
+    both = {}
+    for name in ("wide_all_skip", "wide"):
+        space = read_space({"name": name, "nodes": 2})
+        net = SuperNet(classes=4, cells=1, channels=5, space=space)
+        skips = Genotype(*[[[("skip_connect", 0), ("skip_connect", 1)]] * 2, (2, 3)] * 2)
+        support = np.array(skips.supports(space))
+        coefficients = np.full(support.shape, name == "wide", np.float32)
+        variables = init_variables(net, jax.random.key(0), x, support, coefficients, train=False)
+        both[name] = net, variables, support, coefficients
+
+    ours, theirs = (both[name][1]["params"] for name in ("wide", "wide_all_skip"))
+    cell, of = ours[cell_name(0)], theirs[cell_name(0)]
+    cell["edges_from_inputs"]["skip_connect"] = of["edges_from_inputs"]["auxiliary_skip"]
+    ours |= {part: theirs[part] for part in ("stem", "classifier")}
+    cell |= {part: of[part] for part in ("pre0", "pre1")}
+    logits = {
+        name: net.apply(variables, x, support, w, train=True, mutable="batch_stats")[0][0]
+        for name, (net, variables, support, w) in both.items()
+    }
+    np.testing.assert_allclose(logits["wide_all_skip"], logits["wide"], atol=1e-6)
+    assert np.abs(logits["wide"]).max() > 0.01
 
 
 def test_noise_and_zero():
