@@ -20,6 +20,9 @@ class Reads:
     def __getitem__(self, name):
         return getattr(self, name)
 
+    def __iter__(self):
+        return iter(self.config)
+
     def __contains__(self, name):
         return name in self.config
 
