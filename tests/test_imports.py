@@ -36,7 +36,7 @@ ONLY_IN = {
     "cv2": {"data.sources.tfds", "data.decoding"},
     "grain": {"data.streaming"},
     "simplejpeg": {"data.decoding"},
-    "matplotlib": {"look.curves", "studies.plots"},
+    "matplotlib": {"look.curves", "studies.plots", "bench.costs.grow_plot"},
     "safetensors": {"deploy.export"},
     "scipy": {"judge.fit", "studies.stats"},
     # Only where it is installed.

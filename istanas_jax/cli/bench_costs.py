@@ -11,8 +11,8 @@ CIFAR = "configs/cifar10_two_stage.py"
 
 
 def add_commands(benchmarks) -> None:
-    """Add `bench ops` and `latency`."""
-    for add in (_add_ops, _add_latency):
+    """Add `bench ops`, `latency`, `grow` and `start`."""
+    for add in (_add_ops, _add_latency, _add_grow, _add_start):
         add(benchmarks)
 
 
@@ -91,3 +91,67 @@ def _latency(args) -> int:
     how = {"nets": args.nets, "budgets": args.budgets, "seed": args.seed, "seconds": args.seconds}
     config = load_config(args.config, args.overrides)
     return show(args, latency.run(config, batch=args.batch, **how, say=_say), latency.table)
+
+
+def _add_grow(benchmarks) -> None:
+    grow = add_benchmark(
+        benchmarks,
+        "grow",
+        _grow,
+        "how a search step's time, compilation and memory grow with each size",
+        "Measures the config's search step with one size changed at a time: batch, channels, "
+        "cells, classes, image size. Prints time, compile time and memory of each, and the power "
+        "by which they grow: 1.00 is twice the cost for twice the size. Each measurement compiles "
+        "in a process of its own, for a minute or more.",
+        config=CIFAR,
+    )
+    grow.add_argument("--only", default="", metavar="SIZE,SIZE", help="only these; by default all")
+    grow.add_argument(
+        "--factors",
+        type=_factors,
+        default=(0.5, 1.0, 2.0, 4.0),
+        metavar="F,F",
+        help="multiples of the config's own size; by default 0.5,1,2,4",
+    )
+    grow.add_argument("--steps", type=size("steps"), default=5, help="number that is timed")
+    grow.add_argument("--plot", metavar="FILE", help="draw it too, as an SVG file")
+
+
+def _factors(text: str) -> tuple[float, ...]:
+    values = tuple(map(float, text.split(",")))
+    if not all(0 < value <= 1000 for value in values):
+        raise ValueError
+    return values
+
+
+def _grow(args) -> int:
+    from istanas_jax.bench.costs import grow
+
+    names = tuple(filter(None, args.only.split(",")))
+    config = load_config(args.config, args.overrides)
+    results = grow.run(config, only=names, factors=args.factors, steps=args.steps, say=_say)
+    if args.plot:
+        from istanas_jax.bench.costs.grow_plot import plot
+
+        plot(results, args.plot)
+    return show(args, results, grow.table)
+
+
+def _add_start(benchmarks) -> None:
+    add_benchmark(
+        benchmarks,
+        "start",
+        _start,
+        "seconds from a command to its first step, with and without compiled programs",
+        "Starts commands as a user does: --help; a run up to its first step, with nothing "
+        "compiled before; the same run in a new folder, which finds the programs of the first; "
+        "inspect. All folders are temporary.",
+        config="digits",
+    )
+
+
+def _start(args) -> int:
+    from istanas_jax.bench.costs import start
+
+    load_config(args.config, args.overrides)  # a mistake in it is told before anything starts
+    return show(args, start.run(args.config, args.overrides, say=_say), start.table)

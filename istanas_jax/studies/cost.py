@@ -4,25 +4,17 @@ Every (method, batch size) is compiled and timed in a process of its own, by the
 `bench step --method`: the step of a run, on random images.
 """
 
-import json
-import os
-import subprocess
-import sys
 from functools import partial
 
 from ml_collections import ConfigDict
 
+from istanas_jax.bench.costs.apart import measure_apart
 from istanas_jax.config.files import keep_method
 from istanas_jax.methods import title_of
-from istanas_jax.runs.interrupts import Interrupted, Stop
 from istanas_jax.runs.progress import format_seconds
 from istanas_jax.space import paper_tables
 from istanas_jax.studies import plots
 from istanas_jax.studies.base import Job, Study, table
-from istanas_jax.training.errors import TrainingError
-
-KILLED = -9  # exit code of a process that the system ended for its memory
-WAIT = 0.5  # seconds between two looks at whether this process is to stop
 
 
 class CostStudy(Study):
@@ -55,15 +47,7 @@ class CostStudy(Study):
 
     def _measure(self, method: str, batch: int) -> None:
         config = self.measurement_config(method, batch)
-        asked = json.dumps({"config": config.to_dict(), "steps": self.settings.steps})
-        code, out, err = _process(asked)
-        if code == KILLED:
-            results = {"out_of_memory": "the system ended the process"}
-        elif code:
-            last = (err.strip().splitlines() or ["no word of it"])[-1]
-            raise TrainingError(f"the step could not be measured: {last}")
-        else:
-            results = json.loads(out.splitlines()[-1])
+        results = measure_apart(config, self.settings.steps)
         results |= {"method": method, "batch": batch, "config": config.to_dict()}
         self.folder.write(f"{self._name(method, batch)}.json", results)
 
@@ -105,27 +89,6 @@ class CostStudy(Study):
     def plot(self, results: dict, path) -> None:
         free = [row["free_mb"] for row in results["rows"] if "free_mb" in row]
         plots.against_batch(results["rows"], min(free, default=None), path)
-
-
-def _process(asked: str) -> tuple[int, str, str]:
-    """Run a measurement, which stops with this process; return exit code, output and errors."""
-    command = [sys.executable, "-m", "istanas_jax.studies.measurement"]
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    environment = os.environ | {"PYTHONPATH": path}
-    with Stop() as stop, subprocess.Popen(command, text=True, env=environment, **pipes) as process:
-        given: str | None = asked
-        while True:
-            try:
-                out, err = process.communicate(given, timeout=WAIT)
-                if stop.signal is None:  # otherwise it may be that which ended the process
-                    return process.returncode, out, err
-            except subprocess.TimeoutExpired:
-                given = None  # it has it
-            if stop.signal is not None:
-                process.kill()
-                raise Interrupted("stopped; the same command continues from there", stop.signal)
 
 
 def _projected(row: dict) -> dict:

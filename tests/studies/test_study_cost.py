@@ -7,8 +7,8 @@ from places import ROOT
 from tiny_space import TINY_SPACE
 
 from istanas_jax.bench import methods
+from istanas_jax.bench.costs import apart
 from istanas_jax.config.files import load_config
-from istanas_jax.studies import cost, measurement
 from istanas_jax.studies.cost import CostStudy
 
 CONFIG = str(ROOT / "configs" / "study.py")
@@ -35,7 +35,7 @@ def test_cost_with_what_does_not_fit(monkeypatch, tmp_path):
         timed = {"step_s_median": 0.5, "steps_per_epoch": 100, "epochs": 50, "measured_mb": 900}
         return 0, f"warning\n{json.dumps(about | timed)}\n", ""
 
-    monkeypatch.setattr(cost, "_process", process)
+    monkeypatch.setattr(apart, "_process", process)
     config = study_config("cost", "study.methods=('ista','darts')", "study.batches=(64,512,1024)")
     results = CostStudy(config, tmp_path).run()
     assert [row["batch"] for row in results["rows"]] == [64, 512, 1024, 512, 1024]
@@ -57,7 +57,7 @@ def test_step_that_needs_more_than_there_is(monkeypatch):
         raise methods.OutOfMemory("the step needs 9.0 GiB", {"compile_s": 3})
 
     monkeypatch.setattr(methods, "run", run)
-    results = measurement.measure(None, 2)
+    results = apart.measure(None, 2)
     assert results == {"compile_s": 3, "out_of_memory": "the step needs 9.0 GiB"}
 
 
