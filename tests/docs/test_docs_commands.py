@@ -118,6 +118,12 @@ WAYS = {
     # The guide: what things cost
     "python -m istanas_jax bench ops --config digits": Way("tiny", f"{SMALL} {FEW}"),
     "python -m istanas_jax bench ops --workdir runs/digits": Way(more=FEW),
+    "python -m istanas_jax bench start --config digits": Way(
+        reason="it starts two runs from nothing; tests/bench/test_start.py times tiny ones"
+    ),
+    "python -m istanas_jax bench grow --plot grow.svg": Way(
+        reason="it compiles 16 steps for minutes each; tests/bench/test_grow.py measures one"
+    ),
     "python -m istanas_jax bench latency --config digits": Way(
         "tiny", f"{SMALL} --seconds 0 --nets 1 --budgets 1"
     ),
