@@ -35,42 +35,45 @@ def _depthwise(stride: int, dilation: int) -> Callable[..., Array]:
         return product(convolve, x, w[:, :, None, :])
 
     def shifted(x, w):
-        def weighted_sum(padded, w):
-            taps = windows.taps(padded, w.shape[:2], stride, dilation)
-            y = sum(tap * _weight(w, n, tap.shape) for n, tap in enumerate(taps))
-            return y.reshape(windows.output_shape(x, stride)).astype(x.dtype)
-
-        return windows.alone(
-            weighted_sum, windows.pad_image(windows.widen(x), w.shape[:2], dilation), w
-        )
+        padded = windows.pad_image(windows.widen(x), w.shape[:2], dilation)
+        shape = windows.output_shape(x, stride)
+        how = {"shape": shape, "dtype": x.dtype, "stride": stride, "dilation": dilation}
+        return windows.alone(_weighted_sum, padded, w, **how)
 
     def shifted_vjp(x, w, g):
-        dx = _input_gradient(x.shape[1:3], w, g, stride, dilation).astype(x.dtype)
-        return dx, _kernel_gradient(x, w.shape[:2], g, stride, dilation).astype(w.dtype)
+        wide = windows.widen(g)
+        size = w.shape[:2]
+        dx = windows.scatter(x.shape[1:3], size, stride, dilation, [wide], _input_part, w)
+        padded = windows.pad_image(windows.widen(x), size, dilation)
+        how = {"size": size, "stride": stride, "dilation": dilation}
+        dw = windows.alone(_kernel_gradient, padded, wide, **how)
+        return dx.astype(x.dtype), dw.astype(w.dtype)
 
     return windows.per_platform(native, shifted, shifted_vjp)
 
 
+def _weighted_sum(padded, w, *, shape, dtype, stride, dilation):
+    taps = windows.taps(padded, w.shape[:2], stride, dilation)
+    y = windows.total([lax.mul(tap, _weight(w, n, tap.shape)) for n, tap in enumerate(taps)])
+    return lax.reshape(y, shape).astype(dtype)
+
+
 def _weight(w: Float[Array, "kh kw C"], tap: int, shape: tuple[int, ...]) -> Array:
     """The weights of one tap, repeated over the columns that share the last axis of `shape`."""
-    row = jnp.tile(windows.widen(w).reshape(-1, w.shape[-1])[tap], shape[-1] // w.shape[-1])
+    (kh, kw, c), columns = w.shape, shape[-1] // w.shape[-1]
+    rows = lax.reshape(windows.widen(w), (kh * kw, c))
+    row = lax.reshape(lax.slice(rows, (tap, 0), (tap + 1, c)), (c,))
+    if columns > 1:
+        row = lax.reshape(lax.broadcast_in_dim(row, (columns, c), (1,)), (columns * c,))
     return lax.broadcast_in_dim(row, shape, (len(shape) - 1,))
 
 
-def _input_gradient(image, w, g, stride, dilation):
-    def part(tap, g):
-        return g * _weight(w, tap, g.shape)
-
-    return windows.scatter(image, w.shape[:2], stride, dilation, [windows.widen(g)], part)
+def _input_part(tap, g, w):
+    return lax.mul(g, _weight(w, tap, g.shape))
 
 
-def _kernel_gradient(x, size, g, stride, dilation):
-    def sums(padded, g):
-        taps = windows.taps(padded, size, stride, dilation)
-        wide = g.reshape(taps[0].shape)
-        sums = grouped_sums([tap * wide for tap in taps], g.shape[-1])
-        return jnp.stack(sums).reshape(*size, g.shape[-1])
-
-    return windows.alone(
-        sums, windows.pad_image(windows.widen(x), size, dilation), windows.widen(g)
-    )
+def _kernel_gradient(padded, g, *, size, stride, dilation):
+    taps = windows.taps(padded, size, stride, dilation)
+    wide = lax.reshape(g, taps[0].shape)
+    sums = grouped_sums([lax.mul(tap, wide) for tap in taps], g.shape[-1])
+    return jnp.stack(sums).reshape(*size, g.shape[-1])

@@ -59,36 +59,40 @@ def _max_pool(stride: int, window: int) -> Callable[[Array], Array]:
         return _reduce_window(x, -np.inf, lax.max, stride, window)
 
     def shifted(x):
-        def maximum(padded):
-            y = reduce(jnp.maximum, windows.taps(padded, size, stride, 1))
-            return y.reshape(windows.output_shape(x, stride))
-
-        return windows.alone(maximum, windows.pad_image(x, size, 1, -np.inf))
-
-    def winner(padded):
-        taps = enumerate(windows.taps(padded, size, stride, 1))
-        entries = [(tap, jnp.full(tap.shape, n)) for n, tap in taps]
-        while len(entries) > 1:  # in pairs, since a chain of comparisons waits for each
-            pairs = zip(entries[::2], entries[1::2], strict=False)
-            entries = [_greater(*pair) for pair in pairs] + entries[len(entries) // 2 * 2 :]
-        return entries[0][1]
+        how = {"shape": windows.output_shape(x, stride), "size": size, "stride": stride}
+        return windows.alone(_maximum, windows.pad_image(x, size, 1, -np.inf), **how)
 
     def shifted_vjp(x, g):
-        won = windows.alone(winner, windows.pad_image(x, size, 1, -np.inf))
-
-        def part(tap, g, won):
-            return jnp.where(won == tap, g, 0)
-
+        padded = windows.pad_image(x, size, 1, -np.inf)
+        won = windows.alone(_winner, padded, size=size, stride=stride)
         outputs = [windows.widen(g), won.reshape(g.shape)]
-        dx = windows.scatter(x.shape[1:3], size, stride, 1, outputs, part)
+        dx = windows.scatter(x.shape[1:3], size, stride, 1, outputs, _part_of_winner)
         return (dx.astype(x.dtype),)
 
     return windows.per_platform(native, shifted, shifted_vjp)
 
 
+def _maximum(padded, *, shape, size, stride):
+    return lax.reshape(reduce(lax.max, windows.taps(padded, size, stride, 1)), shape)
+
+
+def _winner(padded, *, size, stride):
+    """The number of the tap that is the maximum of each window."""
+    taps = enumerate(windows.taps(padded, size, stride, 1))
+    entries = [(tap, lax.full(tap.shape, n, jnp.int32)) for n, tap in taps]
+    while len(entries) > 1:  # in pairs, since a chain of comparisons waits for each
+        pairs = zip(entries[::2], entries[1::2], strict=False)
+        entries = [_greater(*pair) for pair in pairs] + entries[len(entries) // 2 * 2 :]
+    return entries[0][1]
+
+
 def _greater(first, later):
-    wins = later[0] > first[0]  # strictly: the first of equals stays
-    return jnp.where(wins, later[0], first[0]), jnp.where(wins, later[1], first[1])
+    wins = lax.gt(later[0], first[0])  # strictly: the first of equals stays
+    return lax.select(wins, later[0], first[0]), lax.select(wins, later[1], first[1])
+
+
+def _part_of_winner(tap, g, won):
+    return lax.select(lax.eq(won, lax.full_like(won, tap)), g, lax.full_like(g, 0))
 
 
 @cache
@@ -99,14 +103,18 @@ def _window_sum(stride: int, window: int) -> Callable[[Array], Array]:
         return _reduce_window(x, 0.0, lax.add, stride, window)
 
     def shifted(x):
-        def total(padded):
-            return sum(windows.taps(padded, size, stride, 1)).reshape(
-                windows.output_shape(x, stride)
-            )
-
-        return windows.alone(total, windows.pad_image(x, size, 1))
+        how = {"shape": windows.output_shape(x, stride), "size": size, "stride": stride}
+        return windows.alone(_total, windows.pad_image(x, size, 1), **how)
 
     def shifted_vjp(x, g):
-        return (windows.scatter(x.shape[1:3], size, stride, 1, [g], lambda _, g: g),)
+        return (windows.scatter(x.shape[1:3], size, stride, 1, [g], _part_of_sum),)
 
     return windows.per_platform(native, shifted, shifted_vjp)
+
+
+def _total(padded, *, shape, size, stride):
+    return lax.reshape(windows.total(windows.taps(padded, size, stride, 1)), shape)
+
+
+def _part_of_sum(tap, g):
+    return g

@@ -19,7 +19,7 @@ def channel_sums(
     """The sums of `terms(*args)` over all but the channels, in one pass over the arguments."""
 
     def grouped(*args):
-        flat = [term.reshape(*term.shape[:2], -1) for term in terms(*args)]
+        flat = [_rows(term) for term in terms(*args)]
         return grouped_sums(flat, args[0].shape[-1])
 
     def plain(*args):
@@ -28,15 +28,21 @@ def channel_sums(
     return by_platform(*args, cpu=grouped, default=plain)
 
 
+def _rows(x: Float[Array, "B H W C"]) -> Float[Array, "B H WC"]:
+    batch, rows, columns, channels = x.shape
+    return lax.reshape(x, (batch, rows, columns * channels))
+
+
 def grouped_sums(terms: Sequence[Array], channels: int) -> list[Array]:
     """Sum over all but the channels, in groups of a few rows and several terms at a time."""
     batch, rows, *rest = terms[0].shape
     group = next(n for n in _ROWS_PER_SUM if rows % n == 0)
-    terms = [term.reshape(batch, rows // group, group, *rest) for term in terms]
+    shape = (batch, rows // group, group, *rest)
+    terms = [lax.reshape(term, shape) for term in terms]
     share = math.ceil(len(terms) / math.ceil(len(terms) / _TERMS_PER_REDUCE))
     sums = []
     for n in range(0, len(terms), share):
         some = tuple(terms[n : n + share])
         zeros = (jnp.zeros((), some[0].dtype),) * len(some)
-        sums += lax.reduce(some, zeros, lambda a, b: tuple(map(jnp.add, a, b)), (2,))
-    return [s.reshape(-1, channels).sum(0) for s in sums]
+        sums += lax.reduce(some, zeros, lambda a, b: tuple(map(lax.add, a, b)), (2,))
+    return [lax.reduce_sum(lax.reshape(s, (s.size // channels, channels)), (0,)) for s in sums]
