@@ -30,6 +30,7 @@ def get_config(variant: str = "") -> ConfigDict:
             "batch": 256,  # supplement
             "runs": 1,  # supplement: 5, the best of which on validation is kept
             "weights_fraction": 0.5,  # supplement: half the training set for W, the rest for b
+            "shrink": 1,  # search sees the images as they are
         }
     )
     # The paper's text says 0.1, its supplement 0.2; the release searches with 0.1 down to 0.001.

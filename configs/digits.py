@@ -51,7 +51,7 @@ def get_config(variant: str = "") -> ConfigDict:
         config.search.ista.freeze.epsilon = 2e-3
         config.train = target
     else:
-        config.search.update({"runs": 1, "weights_fraction": 0.5})
+        config.search.update({"runs": 1, "weights_fraction": 0.5, "shrink": 1})
         config.search.weights = paper.sgd(0.025, final_learning_rate=0.001)
         methods.add(config.search)
         methods.small(config.search, 5e-3)

@@ -35,7 +35,7 @@ def get_config(variant: str = "") -> ConfigDict:
     config.search = paper.network()
     config.search.update({"cells": 5, "channels": 16, "auxiliary_weight": 0.0})
     config.search.update({"cutout": 0, "epochs": 50, "batch": 64})
-    config.search.update({"runs": 1, "weights_fraction": 0.5})
+    config.search.update({"runs": 1, "weights_fraction": 0.5, "shrink": 1})
     config.search.weights = paper.sgd(0.05, final_learning_rate=0.001)
     config.search.stop = paper.stop()
     methods.add(config.search)

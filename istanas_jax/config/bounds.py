@@ -127,6 +127,7 @@ TABLE = {
     "search.weights_fraction": Rule(
         lambda value: is_number(value) and 0 < value < 1, "between 0 and 1"
     ),
+    "search.shrink": whole(1, 64),
     #
     "search.stop.weight_free": whole(0, 1000),
     "search.stop.unchanged_epochs": whole(0, 100_000),
@@ -197,6 +198,7 @@ NOT_READ = {
     "one_stage": (
         "search.runs",
         "search.weights_fraction",
+        "search.shrink",
         "search.ista.first_update",
         "search.ista.explore",
         "train.runs",
@@ -213,6 +215,7 @@ OPTIONAL = {
     "data.workers",
     "data.division_seed",
     "search.drop_path",
+    "search.shrink",
     *(key for key in BOUNDS if key.startswith(("train.transfer.", "log."))),
 }
 

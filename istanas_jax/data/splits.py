@@ -47,6 +47,11 @@ def check_batches(config: ConfigDict, dataset: Dataset) -> None:
             f"data.pad is {config.data.pad}, it must be below the images' {dataset.image_size} "
             "pixels: a crop could miss the image"
         )
+    shrink = config.search.get("shrink", 1) if "search" in config else 1
+    if dataset.image_size % shrink:
+        raise ValueError(
+            f"search.shrink is {shrink}, it must divide the images' {dataset.image_size} pixels"
+        )
     kept, _ = _kept_and_held(config, dataset)
     sizes = {phase: {"for training": len(kept)} for phase in ("search", "train")}
     if config.schedule == "two_stage":

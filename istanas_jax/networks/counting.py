@@ -119,7 +119,7 @@ def count_supernet(
 def _count(net, cells: Sequence[Cell], concat: tuple[int, int], image_size: int | None) -> Counts:
     regime = operations.REGIMES[net.regime]
     plans = plan_cells(net.stem, net.cells, net.channels, concat)
-    image_size = image_size or SIZES[net.stem].image_size
+    image_size = seen_size(net, image_size or SIZES[net.stem].image_size)
     stem, sizes = _stem_work(net.stem, net.channels, net.image_channels, image_size)
     works, head = [], None
     for index, plan in enumerate(plans):
@@ -136,9 +136,15 @@ def _count(net, cells: Sequence[Cell], concat: tuple[int, int], image_size: int 
     return Counts(total.parameters, with_head, total.multiply_adds, total.flops, tuple(works))
 
 
+def seen_size(net: SuperNet | TargetNet, image_size: int) -> int:
+    """The width, in pixels, of the images that the stem sees."""
+    return image_size // getattr(net, "shrink", 1)
+
+
 def cell_places(net: TargetNet, image_size: int) -> Iterator[tuple[CellPlan, int, int]]:
     """Each cell's plan, and the widths of its second input and of its nodes in pixels."""
-    _, (_, size) = _stem_work(net.stem, net.channels, net.image_channels, image_size)
+    seen = seen_size(net, image_size)
+    _, (_, size) = _stem_work(net.stem, net.channels, net.image_channels, seen)
     for plan in net.plans():
         inner = _halved(size) if plan.reduction else size
         yield plan, size, inner

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from istanas_jax.config.checks import check_config
 from istanas_jax.data.dataset import Dataset
 from istanas_jax.devices.parallel import Devices
-from istanas_jax.networks.counting import count, count_supernet
+from istanas_jax.networks.counting import count, count_supernet, seen_size
 from istanas_jax.plan.gpu_hlo import GpuProgram
 from istanas_jax.plan.gpus import gpus, roofline_seconds
 from istanas_jax.plan.hlo import estimated_cycles, reduced_bytes
@@ -116,7 +116,8 @@ def _phases(config: ConfigDict, dataset: Dataset, devices: Devices) -> list[Plan
         phase = config.search
         search = TwoStageSearch(config, dataset, devices, net)
         small = net.clone(cells=search.net.cells, channels=phase.channels, stem=phase.stem)
-        searched, passes = work(small), PASSES["search"]
+        seen = seen_size(search.net, size)
+        searched, passes = count(small.clone(auxiliary=False), seen).multiply_adds, PASSES["search"]
         if search.method.dense:
             searched, passes = (
                 count_supernet(search.net, image_size=size).multiply_adds,

@@ -47,5 +47,6 @@ def super_net(config: ConfigDict, dataset: Dataset, method: Method, regime: str)
         auxiliary=phase.auxiliary_weight > 0,
         image_channels=dataset.image_channels,
         dtype=phase.dtype,
+        shrink=phase.get("shrink", 1),  # one-stage trains what it searches: it has no such key
     )
     return method.adapt_net(net)

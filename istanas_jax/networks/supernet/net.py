@@ -49,6 +49,7 @@ class SuperNet(nn.Module):
       partial: operations see one channel in `partial`, the others pass by (PC-DARTS).
       candidates: numbers of the operations that each cell type and edge has left; None: all.
       recompute: with a mixture, operations run again in the backward pass, to save memory.
+      shrink: images are averaged over squares of this side before the stem sees them.
       shared: an operation has one set of weights for all edges of a cell that have one stride.
       dtype: type of the activations; parameters and statistics are float32.
     """
@@ -66,6 +67,7 @@ class SuperNet(nn.Module):
     candidates: tuple[tuple[tuple[int, ...], ...], ...] | None = None
     recompute: bool = False
     shared: bool = False
+    shrink: int = 1
 
     def spec(self, plan: CellPlan) -> CellSpec:
         candidates = self.candidates or self.space.numbers
@@ -119,7 +121,7 @@ class SuperNet(nn.Module):
             support = with_auxiliary(support, self.space)
             coefficients = jnp.concatenate([coefficients, jnp.ones_like(coefficients)], -1)
         stem = Stem(self.stem, self.channels, self.image_channels, name="stem")
-        s0, s1 = stem(x.astype(self.dtype), mode)
+        s0, s1 = stem(shrunk(x, self.shrink).astype(self.dtype), mode)
         plans = self.plans()
         cells = [
             SuperCell(plan, self.spec(plan), name=cell_name(i)) for i, plan in enumerate(plans)
@@ -145,6 +147,15 @@ class SuperNet(nn.Module):
                 head = AuxiliaryHead(self.stem, self.classes, name="auxiliary")
                 auxiliary = head(s1, mode)
         return Classifier(self.classes, name="classifier")(s1), auxiliary
+
+
+def shrunk(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B H/side W/side C"]:
+    """Means over squares of `side` pixels."""
+    if side == 1:
+        return x
+    batch, height, width, channels = x.shape
+    squares = x.reshape(batch, height // side, side, width // side, side, channels)
+    return squares.mean((2, 4))
 
 
 def with_auxiliary(
