@@ -119,6 +119,15 @@ def test_parts_must_fill_a_batch(weights, words):
             check_batches(given, numbered(10))
 
 
+def test_squares_of_pixels_must_fill_the_image():
+    given = config()
+    given.search.shrink = 2
+    check_batches(given, numbered(10))
+    given.search.shrink = 3
+    with pytest.raises(ValueError, match=r"search\.shrink is 3, it must divide the images' 4 pix"):
+        check_batches(given, numbered(10))
+
+
 def test_a_crop_must_meet_the_image():
     given = config()
     given.data.pad = 4

@@ -25,6 +25,8 @@ def static_net(net: SuperNet, supports: tuple[Support, Support]) -> TargetNet:
     Args:
       supports: flat indices of each node, strongest first, of the normal and the reduction cell.
     """
+    if net.shrink != 1:
+        raise ValueError("a static net sees images as they are: give --config.search.shrink=1")
     return TargetNet(
         genotype=Genotype.from_supports(*supports, net.space),
         classes=net.classes,

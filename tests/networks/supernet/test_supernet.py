@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from istanas_jax.networks.counting import count_supernet
 from istanas_jax.networks.supernet.net import SuperNet, keep_inactive
 from istanas_jax.networks.supernet.static import merge_variables, select_variables, static_net
 from istanas_jax.networks.variables import init_variables
@@ -230,3 +231,17 @@ def test_one_channel_and_odd_sizes(batch):
     logits, _ = jax.jit(partial(net.apply, train=False))(variables, x, SUPPORTS[0], batch[2])
     assert logits.shape == (2, 3)
     assert np.isfinite(logits).all()
+
+
+def test_shrunk_images_are_means_of_squares(batch, variables):
+    x, _, coefficients = batch
+    net, inputs = NETS["one_stage"], (SUPPORTS[0], coefficients)
+    small = np.stack([[x[:, i : i + 2, j : j + 2].mean((1, 2)) for j in range(0, 16, 2)]
+                      for i in range(0, 16, 2)])  # fmt: skip
+    logits, _ = net.apply(variables["one_stage"], small.transpose(2, 0, 1, 3), *inputs, train=False)
+    shrunk, _ = net.clone(shrink=2).apply(variables["one_stage"], x, *inputs, train=False)
+    # Means of four in another order.
+    np.testing.assert_allclose(shrunk, logits, atol=1e-4)
+    assert count_supernet(net.clone(shrink=2), image_size=16) == count_supernet(net, image_size=8)
+    with pytest.raises(ValueError, match="sees images as they are"):
+        static_net(net.clone(shrink=2), tuples(SUPPORTS[0]))
