@@ -143,7 +143,7 @@ def test_cells_that_the_judge_does_not_know(work, tmp_path, monkeypatch):
     [
         ("darts", 12, 68),  # 684 s, 3 of them for the evaluation, 10 an epoch
         ("darts", 0.01, 1),  # at least one
-        ("ista", 12, 14),  # as configured, since it fits
+        ("ista", 12, 28),  # as configured, since it fits
         ("ista", 1, 5),
         ("random", 12, 58),  # 23 s a genotype, of two epochs
     ],
@@ -165,7 +165,7 @@ def test_epochs_that_fit(method, minutes, epochs, tmp_path):
 def test_warm_ups_keep_their_share(tmp_path):
     study = QualityStudy(study_config(), tmp_path / "s")
     config = study.two_stage_config("pc_darts")
-    assert (config.search.epochs, config.search.pc_darts.warmup_epochs) == (14, 5)
+    assert (config.search.epochs, config.search.pc_darts.warmup_epochs) == (28, 5)
     with_epochs(config, 42)
     assert config.search.pc_darts.warmup_epochs == 15
     config = study.two_stage_config("ista")
