@@ -4,6 +4,8 @@ import jax
 import optax
 from ml_collections import ConfigDict
 
+from istanas_jax.networks.kernels.windows import fence
+
 
 def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> optax.Schedule:
     """The rate as a function of the step; it changes every step, in the release every epoch."""
@@ -23,10 +25,12 @@ def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> o
 
 def sgd(config: ConfigDict, rate: optax.Schedule) -> optax.GradientTransformation:
     """SGD that clips, then adds decay to the gradient and not to the weight, as PyTorch does."""
+    # XLA would compute the rate again, a cosine, for every element of every weight.
+    once = lambda step: fence(rate(step))  # noqa: E731
     return optax.chain(
         optax.clip_by_global_norm(config.max_gradient_norm),
         optax.add_decayed_weights(config.weight_decay),
-        optax.sgd(rate, momentum=config.momentum),
+        optax.sgd(once, momentum=config.momentum),
     )
 
 

@@ -90,7 +90,7 @@ def test_the_whole_table(work, tmp_path):
     error = (1e-4 / 3 + 0.5e-4 / 2) ** 0.5
     assert ista["above_random"]["standard_error"] == pytest.approx(error)
     text = (tmp_path / "study.md").read_text()
-    assert f"| two-stage ISTA-NAS | 3 | 14 | {ista['percentile']:.1f} |" in text
+    assert f"| two-stage ISTA-NAS | 3 | 28 | {ista['percentile']:.1f} |" in text
     assert "| random cells | - | - | 50.0 |" in text
     assert (
         f"| two-stage ISTA-NAS | 3 | 71.00 ± 1.00 | +10.50, standard error {100 * error:.2f} |"
@@ -111,7 +111,7 @@ def test_goes_on_with_the_epochs_it_chose(work, tmp_path, monkeypatch):
     QualityStudy(study_config(*SMALL), tmp_path).run()
     assert done[0] == "random_search 0"
     config = json.loads((tmp_path / "random_search" / "config.json").read_text())
-    assert config["search"]["epochs"] == before == 2 * config["search"]["random"]["genotypes"]
+    assert config["search"]["epochs"] == before == 4 * config["search"]["random"]["genotypes"]
     done.clear()
     QualityStudy(study_config(*SMALL), tmp_path).run()
     assert done == []
@@ -145,7 +145,7 @@ def test_cells_that_the_judge_does_not_know(work, tmp_path, monkeypatch):
         ("darts", 0.01, 1),  # at least one
         ("ista", 12, 28),  # as configured, since it fits
         ("ista", 1, 5),
-        ("random", 12, 58),  # 23 s a genotype, of two epochs
+        ("random", 12, 60),  # 43 s a genotype, of four epochs
     ],
 )
 def test_epochs_that_fit(method, minutes, epochs, tmp_path):
@@ -165,13 +165,13 @@ def test_epochs_that_fit(method, minutes, epochs, tmp_path):
 def test_warm_ups_keep_their_share(tmp_path):
     study = QualityStudy(study_config(), tmp_path / "s")
     config = study.two_stage_config("pc_darts")
-    assert (config.search.epochs, config.search.pc_darts.warmup_epochs) == (28, 5)
-    with_epochs(config, 42)
-    assert config.search.pc_darts.warmup_epochs == 15
+    assert (config.search.epochs, config.search.pc_darts.warmup_epochs) == (28, 9)
+    with_epochs(config, 84)
+    assert config.search.pc_darts.warmup_epochs == 27
     config = study.two_stage_config("ista")
-    assert config.search.ista.explore.warmup_epochs == 2
-    with_epochs(config, 28)
     assert config.search.ista.explore.warmup_epochs == 4
+    with_epochs(config, 56)
+    assert config.search.ista.explore.warmup_epochs == 8
 
 
 def test_statistics():

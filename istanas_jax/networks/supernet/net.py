@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
 from istanas_jax.networks.cells import CellPlan, plan_cells
+from istanas_jax.networks.kernels.windows import fence
 from istanas_jax.networks.stem_and_heads import AuxiliaryHead, Classifier, Stem
 from istanas_jax.networks.supernet.cell_variables import (
     GROUP_NAMES,
@@ -236,18 +237,24 @@ def keep_inactive(
             sets = spec.num_sets(group)
             at = jnp.where(slots.group == group, slots.place, sets)
             table = jnp.zeros((sets, net.space.num_ops), bool)
-            weights[name] = norms[name] = table.at[at, slots.op].set(True, mode="drop")
+            active = table.at[at, slots.op].set(True, mode="drop")
+            weights[name] = norms[name] = _columns(active)
             if frozen is not None and not net.shared:
                 nodes = jnp.array([node for node, _ in edges])
-                norms[name] = weights[name] & frozen[int(reduction)][nodes][:, None]
+                norms[name] = _columns(active & frozen[int(reduction)][nodes][:, None])
 
     def choose(path, old, new):
         names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
         tables = norms if names and names[-1].startswith(("scale", "shift")) else weights
         for name, op in itertools.pairwise(names):
             if name in tables:
-                mask = tables[name][:, net.space.operations.index(op)]
+                mask = tables[name][net.space.operations.index(op)]
                 return jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
         return new
 
     return jax.tree.map_with_path(choose, before, after)
+
+
+def _columns(table: Bool[Array, "sets ops"]) -> list[Bool[Array, " sets"]]:
+    # Stored apart, so that weights of one shape are updated by one kernel, whatever the operation.
+    return [fence(table[:, op]) for op in range(table.shape[1])]
