@@ -159,7 +159,7 @@ def test_epochs_that_fit(method, minutes, epochs, tmp_path):
     with_epochs(config, epochs)
     assert config.search.epochs == epochs
     if method == "random":
-        assert config.search.random.genotypes == 29
+        assert config.search.random.genotypes == 15
 
 
 def test_warm_ups_keep_their_share(tmp_path):
@@ -184,7 +184,7 @@ def test_statistics():
 
 def test_configs():
     small = study_config()
-    assert small.study.minutes == 12 and small.study.seeds == 6
+    assert small.study.minutes == 8 and small.study.seeds == 6
     assert (small.search.cells, small.data.max_images) == (5, 20_000)
     assert study_config(variant="quality").search.epochs == 50
     refused = ["study", "quality", "--config", f"{CONFIG}:quality_tiny", "--workdir", "nowhere"]
