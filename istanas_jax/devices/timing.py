@@ -1,7 +1,7 @@
 """How long a call takes, and how fast memory is: the clock of all that is measured here."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 CALLS = 5  # at least so many are timed
 SECONDS = 0.2  # and more within this time
+TURNS = 4  # of each, where several are compared
 
 
 def fastest(
@@ -27,6 +28,21 @@ def fastest(
         jax.block_until_ready(call())
         times.append(time.perf_counter() - begin)
     return min(times)
+
+
+def fastest_of_each(
+    calls: Sequence[Callable[[], Any]], *, seconds: float | None = None
+) -> list[float]:
+    """Seconds of the fastest call of each, as `fastest` finds them.
+
+    They take turns: a machine that shares its processor is slower for minutes at a time, which
+    must not look like a difference between what is compared.
+    """
+    seconds = (SECONDS if seconds is None else seconds) / TURNS
+    for call in calls:
+        jax.block_until_ready(call())  # compiles
+    turns = [[fastest(call, calls=2, seconds=seconds) for call in calls] for _ in range(TURNS)]
+    return [min(times) for times in zip(*turns, strict=True)]
 
 
 def copy_rate(megabytes: int = 128) -> float:

@@ -11,7 +11,8 @@ the net of the fastest candidates, that of the slowest, and the one that is give
 JSON, which a run keeps, so that it goes on with the same numbers.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -61,25 +62,18 @@ def measure(
 
     Args:
       net: the target net, with any genotype.
-      seconds: how long each program is timed, see `timing.fastest`.
+      seconds: how long each program is timed, see `timing.fastest_of_each`.
     """
     shapes = sorted(edge_shapes(net, image_size, space.nodes))
     say(f"latency: timing {space.num_ops} operations at {len(shapes)} shapes, and three networks")
-    call = timing.call_seconds()
-    rows = []
-    for shape in shapes:
-        for op in space.operations:
-            time = _operation_seconds(op, shape, net, batch, seconds) - call
-            rows.append({"operation": op, **shape._asdict(), "ms": 1000 * max(time, 0.0)})
+    rows = _operation_rows(shapes, net, batch, space, seconds)
     measured = {"batch": batch, "device": jax.devices()[0].device_kind, "operations": rows}
     table = _connection_times(measured, net, image_size, space)
     supports = [_extreme(table, space, sign) for sign in (1, -1)]
     supports.append(net.genotype.supports(space))
-    sums, times = [], []
-    for support in supports:
-        genotype = Genotype.from_supports(*support, space)
-        sums.append(_total(table, support))
-        times.append(net_ms(net.clone(genotype=genotype), image_size, batch, seconds=seconds))
+    sums = [_total(table, support) for support in supports]
+    nets = [net.clone(genotype=Genotype.from_supports(*each, space)) for each in supports]
+    times = nets_ms(nets, image_size, batch, seconds=seconds)
     base, factor = _line(np.array(sums), np.array(times))
     nets = [{"sum_ms": x, "ms": y} for x, y in zip(sums, times, strict=True)]
     return measured | {"nets": nets, "base_ms": base, "factor": factor}
@@ -94,21 +88,44 @@ def latencies(measured: dict, net: TargetNet, image_size: int, space: Space) -> 
 
 def net_ms(net: TargetNet, image_size: int, batch: int, *, seconds: float | None = None) -> float:
     """Milliseconds from normalised images to logits, compiled, in evaluation."""
+    return nets_ms([net], image_size, batch, seconds=seconds)[0]
+
+
+def nets_ms(
+    nets: Sequence[TargetNet], image_size: int, batch: int, *, seconds: float | None = None
+) -> list[float]:
+    """Those of several networks, which are timed in turn."""
+    calls = [_classify(net, image_size, batch) for net in nets]
+    return [1000 * time for time in timing.fastest_of_each(calls, seconds=seconds)]
+
+
+def _classify(net: TargetNet, image_size: int, batch: int) -> Callable[[], jax.Array]:
     net = net.clone(auxiliary=False)
     variables = jax.jit(lambda: init_target(net, jax.random.key(0), image_size))()
     x = jnp.zeros((batch, image_size, image_size, net.image_channels))
     program = jax.jit(lambda variables, x: net.apply(variables, x, train=False)[0])
-    return 1000 * timing.fastest(lambda: program(variables, x), seconds=seconds)
+    return lambda: program(variables, x)
 
 
-def _operation_seconds(
-    op: str, shape: OperationShape, net: TargetNet, batch: int, seconds: float | None
-) -> float:
+def _operation_rows(
+    shapes: Sequence[OperationShape],
+    net: TargetNet,
+    batch: int,
+    space: Space,
+    seconds: float | None,
+) -> list[dict]:
+    """The milliseconds of each operation at each shape; what does nothing takes none."""
     regime = REGIMES[net.regime]
-    if does_nothing(op, shape, regime):
-        return 0.0
-    one = alone(op, shape, regime=regime, batch=batch, dtype=net.dtype, train=False)
-    return one.time_forward(seconds=seconds)
+    every = list(itertools.product(shapes, space.operations))
+    real = [(shape, op) for shape, op in every if not does_nothing(op, shape, regime)]
+    how = {"regime": regime, "batch": batch, "dtype": net.dtype, "train": False}
+    calls = [alone(op, shape, **how).call_forward for shape, op in real]
+    times = timing.fastest_of_each(calls, seconds=seconds)
+    call = timing.call_seconds()
+    ms = {one: 1000 * max(time - call, 0.0) for one, time in zip(real, times, strict=True)}
+    return [
+        {"operation": op, **shape._asdict(), "ms": ms.get((shape, op), 0.0)} for shape, op in every
+    ]
 
 
 def _connection_times(measured: dict, net: TargetNet, image_size: int, space: Space) -> Single:
