@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from istanas_jax.devices.platforms import by_platform
 from istanas_jax.networks.kernels import windows
+from istanas_jax.networks.kernels.lanes import in_lanes
 
 
 def max_pool(
@@ -46,7 +47,7 @@ def _reduce_window(x, init, reducer, stride, window):
     def batch_last(x):
         # In this order the TPU's compiler keeps the layout of the convolutions around a pool;
         # in the other it copies all that a branch of the super-net reads.
-        return jnp.moveaxis(reduced(jnp.moveaxis(x, 0, 3), (0, 1)), 3, 0)
+        return in_lanes(jnp.moveaxis(reduced(jnp.moveaxis(in_lanes(x), 0, 3), (0, 1)), 3, 0))
 
     return by_platform(x, default=lambda x: reduced(x, (1, 2)), tpu=batch_last)
 

@@ -27,6 +27,8 @@ from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode
 from istanas_jax.networks.kernels import in_lanes
 from istanas_jax.networks.operations import Weights
+from istanas_jax.networks.supernet import cell_states
+from istanas_jax.networks.supernet.cell_states import at, put_at
 from istanas_jax.networks.supernet.cell_variables import CellSpec
 from istanas_jax.space.connections import NUM_INPUTS, edge_index
 
@@ -99,7 +101,7 @@ def run_slots(
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(static, x0, x1, vectors, coefficients, slots, stats):
     states, batch = _forward(static, x0, x1, vectors, coefficients, slots, stats)
-    return _nodes(static[0], states), batch
+    return cell_states.nodes(static[0], states), batch
 
 
 def _run_fwd(static, x0, x1, vectors, coefficients, slots, stats):
@@ -112,7 +114,8 @@ def _run_fwd(static, x0, x1, vectors, coefficients, slots, stats):
     )
     states, batch = _forward(static, x0, x1, vectors, coefficients, slots, stats)
     marker = () if weights_move else None
-    return (_nodes(static[0], states), batch), (states, vectors, coefficients, slots, stats, marker)
+    kept = (states, vectors, coefficients, slots, stats, marker)
+    return (cell_states.nodes(static[0], states), batch), kept
 
 
 def _run_bwd(static, residuals, cotangents):
@@ -131,21 +134,23 @@ def _forward(static, x0, x1, vectors, coefficients, slots, stats):
     spec, mode = static
 
     def fill_slot(t, carry, states):
-        slot = jax.tree.map(lambda x: _at(x, t), slots)
+        slot = jax.tree.map(lambda x: at(x, t), slots)
 
         def branch(operation, group):
-            def run(images):
-                y, moments = operation(images[group], _at(vectors, t), _at(stats, t))
-                return operations.weigh(_at(coefficients, t), y), moments
+            def run(images, _):
+                y, moments = operation(images[group], at(vectors, t), at(stats, t))
+                return operations.weigh(at(coefficients, t), y), moments
 
             return run
 
-        def put(carry, result):
-            (node, batch), (y, moments) = carry, result
-            return node + in_lanes(y), _put(batch, moments, t)
+        def add(carry, result):
+            return carry[0] + in_lanes(result[0]), result[1]
 
-        read = partial(_read, states, slot.predecessor)
-        return _switch(slot, spec, mode, branch, read, put, carry)
+        def put(carry, added):
+            return added[0], put_at(carry[1], added[1], t)
+
+        read = partial(cell_states.read, states, slot.predecessor)
+        return _switch(slot, spec, mode, branch, read, lambda: None, add, put, carry)
 
     def fill_node(j, carry):
         states, batch = carry
@@ -155,9 +160,10 @@ def _forward(static, x0, x1, vectors, coefficients, slots, stats):
             lambda k, carry: fill_slot(j * spec.s + k, carry, states),
             (jnp.zeros_like(states[-1][0]), batch),
         )
-        return _write(states, node, j + NUM_INPUTS, len(states) - 1), batch
+        return cell_states.write(states, node, j + NUM_INPUTS, len(states) - 1), batch
 
-    return lax.fori_loop(0, spec.num_nodes, fill_node, (_first_states(spec, x0, x1), stats))
+    start = (cell_states.first_states(spec, x0, x1), stats)
+    return lax.fori_loop(0, spec.num_nodes, fill_node, start)
 
 
 def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, weights_move):
@@ -167,36 +173,39 @@ def _backward(static, states, vectors, coefficients, slots, stats, dnodes, *, we
 
     def undo_slot(n, carry):
         t = last - n
-        slot = jax.tree.map(lambda x: _at(x, t), slots)
-        dnode = _read(carry[0], t // spec.s + NUM_INPUTS, len(carry[0]) - 1)
+        slot = jax.tree.map(lambda x: at(x, t), slots)
 
         def branch(operation, group):
-            def run(images):
-                x, vector, running = images[group], _at(vectors, t), _at(stats, t)
+            def run(images, dnode):
+                x, vector, running = images[group], at(vectors, t), at(stats, t)
                 f = lambda x, v, w: operations.weigh(w, operation(x, v, running)[0])  # noqa: E731
-                coefficient = _at(coefficients, t)
+                coefficient = at(coefficients, t)
                 if weights_move:
                     _, vjp = jax.vjp(f, x, vector, coefficient)
                 else:
                     _, vjp = jax.vjp(lambda x, w: f(x, vector, w), x, coefficient)
                 dx, *others = vjp(dnode)
-                zeros = {other: jnp.zeros_like(image) for other, image in images.items()}
-                return zeros | {group: dx}, others
+                return dict.fromkeys(images) | {group: dx}, others
 
             return run
 
-        def put(carry, result):
-            (grads, dvectors, dcoefficients), (dxs, others) = carry, result
+        def add(carry, result):
+            dxs, others = result
+            before = {group: cell_states.read(carry[0], slot.predecessor, group) for group in dxs}
+            return {g: before[g] if dx is None else before[g] + dx for g, dx in dxs.items()}, others
+
+        def put(carry, added):
+            (grads, dvectors, dcoefficients), (totals, others) = carry, added
             if weights_move:
-                dvectors = _put(dvectors, others[0], t)
-            dcoefficients = _put(dcoefficients, others[-1], t)
-            for group, dx in dxs.items():
-                total = _read(grads, slot.predecessor, group) + dx
-                grads = _write(grads, total, slot.predecessor, group)
+                dvectors = put_at(dvectors, others[0], t)
+            dcoefficients = put_at(dcoefficients, others[-1], t)
+            for group, total in totals.items():
+                grads = cell_states.write(grads, total, slot.predecessor, group)
             return grads, dvectors, dcoefficients
 
-        read = partial(_read, states, slot.predecessor)
-        return _switch(slot, spec, mode, branch, read, put, carry)
+        read = partial(cell_states.read, states, slot.predecessor)
+        given = partial(cell_states.read, carry[0], t // spec.s + NUM_INPUTS, len(carry[0]) - 1)
+        return _switch(slot, spec, mode, branch, read, given, add, put, carry)
 
     inputs = jnp.zeros((NUM_INPUTS, *states[0].shape[1:]), dnodes.dtype)
     grads = (inputs, dnodes) if spec.reduction else (jnp.concatenate([inputs, dnodes]),)
@@ -230,13 +239,15 @@ def _operations(spec: CellSpec, mode: Mode):
     ]
 
 
-def _switch(slot: Slots, spec: CellSpec, mode: Mode, branch, read, put, carry):
+def _switch(slot: Slots, spec: CellSpec, mode: Mode, branch, read, given, add, put, carry):
     """Run the slot's operation on the state that it reads, and put away what comes out.
 
     Args:
-      branch: (operation, its group) -> (images by group -> result).
+      branch: (operation, its group) -> (images by group, what is given -> result).
       read: group -> the state that the slot reads, if its edge is in that group.
-      put: (carry, result) -> carry.
+      given: () -> what all branches read besides.
+      add: (carry, result) -> what the carry gets in place of what it has.
+      put: (carry, that) -> carry.
     """
     listed = _operations(spec, mode)
     number = slot.group * spec.space.num_ops + slot.op
@@ -244,57 +255,25 @@ def _switch(slot: Slots, spec: CellSpec, mode: Mode, branch, read, put, carry):
     def as_loops(number, carry):
         # On XLA's CPU backend each branch is a loop of one turn or none, which updates the carry
         # in place: with conditionals a cell takes a fifth longer and a quarter more memory.
+        known = given()
         for n, (operation, group) in enumerate(listed):
 
             def turn(pending, operation=operation, group=group):
-                images = {group: read(group)}
-                return jnp.bool_(False), put(pending[1], branch(operation, group)(images))
+                result = branch(operation, group)({group: read(group)}, known)
+                return jnp.bool_(False), put(pending[1], add(pending[1], result))
 
             _, carry = lax.while_loop(lambda pending: pending[0], turn, (number == n, carry))
         return carry
 
     def as_conditional(number, carry):
-        # Accelerators copy a buffer that a conditional reads or changes, so here it sees images.
-        images = {group: read(group) for group in range(len(spec.strides))}
-        return put(carry, lax.switch(number, [branch(*entry) for entry in listed], images))
+        # Accelerators copy a buffer that a conditional changes; what only reads it is inside, where
+        # it is compiled into the operation.
+        shapes = {group: jax.eval_shape(partial(read, group)) for group in range(len(spec.strides))}
+
+        def alternative(operation, group):
+            run = branch(operation, group)
+            return lambda: add(carry, run(shapes | {group: read(group)}, given()))
+
+        return put(carry, lax.switch(number, [alternative(*entry) for entry in listed]))
 
     return by_platform(number, carry, cpu=as_loops, default=as_conditional)
-
-
-# The states of a cell: inputs and nodes in one buffer, or, where the inputs are larger, in two.
-
-
-def _first_states(spec: CellSpec, x0, x1):
-    inputs = jnp.stack([x0, x1])
-    batch, height, width, c = x0.shape
-    if spec.reduction:
-        height, width = -(-height // 2), -(-width // 2)
-    nodes = jnp.zeros((spec.num_nodes, batch, height, width, c), x0.dtype)
-    states = (inputs, nodes) if spec.reduction else (jnp.concatenate([inputs, nodes]),)
-    return tuple(map(in_lanes, states))
-
-
-def _nodes(spec: CellSpec, states):
-    return states[1] if spec.reduction else states[0][NUM_INPUTS:]
-
-
-def _read(states, state, group: int):
-    if group == 1:
-        state = state - NUM_INPUTS
-    return in_lanes(_at(states[group], state))
-
-
-def _write(states, value, state, group: int):
-    if group == 1:
-        state = state - NUM_INPUTS
-    written = in_lanes(_put(states[group], in_lanes(value), state))
-    return (*states[:group], written, *states[group + 1 :])
-
-
-def _at(x: Array, index: Int[Array, ""]) -> Array:
-    # No index is negative: not asking for that saves a tenth of a program's operations.
-    return lax.dynamic_index_in_dim(x, index, 0, keepdims=False, allow_negative_indices=False)
-
-
-def _put(x: Array, value: Array, index: Int[Array, ""]) -> Array:
-    return lax.dynamic_update_index_in_dim(x, value, index, 0, allow_negative_indices=False)
