@@ -101,6 +101,10 @@ WAYS = {
         f"{SMALL} --config.study.methods=('random',) --config.study.seeds=1 "
         "--config.study.minutes=0.001 --config.study.trained.random=0",
     ),
+    "python -m istanas_jax study quality --config study:quality_small --config.seed=500 "
+    "--config.study.methods=\"('ista',)\" --workdir runs/quality_500": Way(
+        reason="it is the command above for one method"
+    ),
     "python -m istanas_jax bench torture": Way(
         reason="it kills 20 real runs, for half an hour; the suite kills fewer"
     ),
