@@ -91,8 +91,11 @@ WAYS = {
     "--workdir runs/tau": Way("correlation_tiny", STUDY),
     "python -m istanas_jax study accuracy --config study:accuracy_small "
     "--workdir runs/accuracy": Way("accuracy_tiny", STUDY),
+    "python -m istanas_jax study suite --config study:suite_small --workdir runs/suite": Way(
+        "suite_tiny", STUDY
+    ),
     "python -m istanas_jax study suite --config study:suite_small --config.study.seeds=3 "
-    "--workdir runs/suite": Way("suite_tiny", STUDY),
+    "--workdir runs/suite": Way(reason="it is the command above with more seeds"),
     "python -m istanas_jax study curves --config study:curves_small --workdir runs/curves": Way(
         "curves_tiny", STUDY
     ),

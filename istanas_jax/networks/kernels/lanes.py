@@ -16,9 +16,11 @@ def in_lanes(x: Float[Array, "*stack B H W C"]) -> Float[Array, "*stack B H W C"
     There the lanes of a vector hold the batch, and the channels, of which there are few, lie above
     it. Left alone, the compiler keeps what loops and conditionals carry with the channels in the
     lanes, and copies all of it for every operation: a cell takes three times as long. A batch that
-    would leave more lanes empty than the channels do is left to the compiler.
+    would leave more lanes empty than the channels do is left to the compiler; so is a batch of any
+    size, with which networks are exported.
     """
-    if _filled(x.shape[-4]) < _filled(x.shape[-1]):
+    batch, channels = x.shape[-4], x.shape[-1]
+    if not isinstance(batch, int) or _filled(batch) < _filled(channels):
         return x
     return by_platform(x, default=lambda x: x, tpu=_batch_in_lanes)
 
