@@ -4,13 +4,13 @@ import os
 import signal
 import sys
 
-from istanas_jax.devices.xla_settings import MEMORY, WIDE_VECTORS, add
+from istanas_jax.devices.xla_settings import HUGE_PAGES, WIDE_VECTORS, add
 
 
 def main() -> int:
     """Run the command line; on Linux start anew, since glibc reads its settings at startup."""
-    missing = [setting for setting in (*MEMORY, WIDE_VECTORS) if add(*setting)]
-    if set(MEMORY) & set(missing) and sys.platform == "linux":
+    missing = [setting for setting in (HUGE_PAGES, WIDE_VECTORS) if add(*setting)]
+    if HUGE_PAGES in missing and sys.platform == "linux":
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     try:

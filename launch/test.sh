@@ -11,6 +11,6 @@ if [ "${1:-}" = --quick ]; then
   set -- -m "not slow" "${@:2}"
 fi
 # Two processes: compiling, most of the work, uses one core each. A file stays in one of them.
-# Memory comes in large pages and is kept, as for commands (istanas_jax/devices/xla_settings.py).
-export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=8589934592:glibc.malloc.trim_threshold=17179869184}
+# Memory comes in large pages, as for commands (istanas_jax/devices/xla_settings.py).
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

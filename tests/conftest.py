@@ -93,5 +93,4 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
     """Variables for processes; with glibc's among them, a command starts once and not twice."""
-    tunables = ":".join(f"{name}={value}" for _, name, value, _ in xla_settings.MEMORY)
-    return os.environ | {"PYTHONPATH": str(ROOT), "GLIBC_TUNABLES": tunables}
+    return os.environ | {"PYTHONPATH": str(ROOT), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}

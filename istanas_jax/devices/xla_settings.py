@@ -10,13 +10,8 @@ import warnings
 from jaxlib import version
 
 # XLA allocates the memory of a program anew at every step: in pages of 4 KiB its first touch and
-# the look-ups cost a search step about a sixth of its time. glibc gives large pieces back to the
-# system at once, so that each call touches new pages: a network of 15 ms took 40 in some processes
-# and not in others. It keeps what is below these numbers of bytes.
-MEMORY = tuple(
-    ("GLIBC_TUNABLES", f"glibc.malloc.{name}", str(value), ":")
-    for name, value in (("hugetlb", 1), ("mmap_threshold", 2**33), ("trim_threshold", 2**34))
-)
+# the look-ups cost a search step about a sixth of its time.
+HUGE_PAGES = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb", "1", ":")
 # Vectors of 512 bits, where the processor has them, save a twentieth.
 WIDE_VECTORS = ("XLA_FLAGS", "--xla_cpu_prefer_vector_width", "512", " ")
 # These jaxlibs sum wrongly on CPUs when a small product is fused into the sum (jax issue 39103).
