@@ -130,6 +130,9 @@ WAYS = {
     "python -m istanas_jax bench grow --plot grow.svg": Way(
         reason="it compiles 16 steps for minutes each; tests/bench/test_grow.py measures one"
     ),
+    "python -m istanas_jax bench latency --config cifar10_two_stage:small --batch 32": Way(
+        reason="it is the command below at another size"
+    ),
     "python -m istanas_jax bench latency --config digits": Way(
         "tiny", f"{SMALL} --seconds 0 --nets 1 --budgets 1"
     ),
