@@ -1,7 +1,7 @@
 """How long an epoch of a search takes, from a few steps: to give methods the same minutes."""
 
 import time
-from collections.abc import Callable
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from istanas_jax.bench.methods import make_task, random_batch
 from istanas_jax.data.splits import batch_shapes
+from istanas_jax.devices import timing
 from istanas_jax.devices.parallel import Devices
 
 
@@ -36,10 +37,9 @@ def run(config: ConfigDict, *, steps: int) -> dict:
 
     everyone = devices.split(np.ones(task.batch, np.float32))
     evaluate = task.evaluate.step
-    step_s = _least_seconds(step, steps)
-    evaluation_s = _least_seconds(
-        lambda: jax.block_until_ready(evaluate(state, *batch, everyone)), steps
-    )
+    measured = partial(timing.fastest, calls=steps, seconds=0.0)
+    step_s = measured(step)
+    evaluation_s = measured(lambda: evaluate(state, *batch, everyone))
     return {
         "step_s": round(step_s, 5),
         "steps_per_epoch": task.steps_per_epoch,
@@ -48,13 +48,3 @@ def run(config: ConfigDict, *, steps: int) -> dict:
         "compile_s": round(compiled - begin, 2),
         "stages": task.method.stages,
     }
-
-
-def _least_seconds(act: Callable[[], None], times: int) -> float:
-    act()  # warms up, and is not counted
-    seconds = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        act()
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)

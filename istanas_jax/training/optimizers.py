@@ -4,7 +4,7 @@ import jax
 import optax
 from ml_collections import ConfigDict
 
-from istanas_jax.networks.kernels.windows import fence
+from istanas_jax.networks.kernels import fence
 
 
 def learning_rate(config: ConfigDict, *, epochs: int, steps_per_epoch: int) -> optax.Schedule:

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from istanas_jax.networks import operations
 from istanas_jax.networks.batch_norm import Mode, update_stats
 from istanas_jax.networks.cells import CellPlan, plan_cells
-from istanas_jax.networks.kernels.windows import fence
+from istanas_jax.networks.kernels import fence
 from istanas_jax.networks.stem_and_heads import AuxiliaryHead, Classifier, Stem
 from istanas_jax.networks.supernet.cell_variables import (
     GROUP_NAMES,
